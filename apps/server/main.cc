@@ -34,6 +34,8 @@
 #include "server/reload.h"
 #include "server/signals.h"
 #include "server/start_progress.h"
+#include "server/warm_store.h"
+#include "server/watchdog.h"
 
 namespace remora::apps {
 namespace {
@@ -41,6 +43,7 @@ namespace {
 struct Options {
   std::string config_path;
   std::string port_file;
+  int warm_fd = -1;
   bool check = false;
 };
 
@@ -92,6 +95,9 @@ std::string start_advice(const Error& error, const config::ServerConfig& configu
     case Code::kNotFound:
     case Code::kUnsupported: {
       // Their own text says it all.
+      if (error.operation() == "pool.warm_restart")
+        return "run it under systemd with FileDescriptorStoreMax=, or under a supervisor with "
+               "--warm-fd";
       if (error.operation() == "socket folder" || error.operation() == "listen.address" ||
           error.operation() == "metrics.address" ||
           error.operation() == "region that no transport opens")
@@ -172,19 +178,40 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
                            config::format_size(configuration.pool.size_bytes));
     signals.on_hang_up([&] { reload(options.config_path, running, server); });
   }
+  // What goes on without it is better than a server that does not serve.
+  auto watchdog = Watchdog::start(server);
+  if (!watchdog) spdlog::warn("watchdog: {}", watchdog.error().message());
   const int signal = signals.wait();
   signals.on_hang_up(nullptr);
-  spdlog::info("SIG{}: stopping; a second one does not wait for clients, a third ends at once",
-               ::sigabbrev_np(signal));
+  const bool leaves = configuration.pool.warm_restart && signal == SIGTERM;
+  spdlog::info("SIG{}: stopping{}; a second one does not wait for clients, a third ends at once",
+               ::sigabbrev_np(signal),
+               leaves ? ", and leaving the memory to the next process" : "");
   notify_service_manager("STOPPING=1");
   signals.on_second([&server] { server.expedite_stop(); });
-  server.stop();
+  if (leaves)
+    server.hand_over();
+  else
+    server.stop();
   signals.on_second(nullptr);
   spdlog::info("stopped");
   return to_int(ExitCode::kOk);
 }
 
+/// Where this process finds the memory of the one before, and leaves its own; null: nowhere.
+Result<std::shared_ptr<DescriptorStore>> descriptor_store(const Options& options) {
+  if (options.warm_fd >= 0) return store_of_supervisor(options.warm_fd);
+  return store_of_service_manager();
+}
+
 int serve(const Options& options, const config::ServerConfig& configuration) {
+  auto store = descriptor_store(options);
+  if (!store) return fail_to_start(options, configuration, store.error());
+  if (*store != nullptr && !configuration.pool.warm_restart) give_up_stored(**store);
+  if (*store == nullptr && configuration.pool.warm_restart)
+    return fail_to_start(options, configuration,
+                         Error{Code::kUnsupported, "pool.warm_restart"}.with_subject(
+                             "no supervisor keeps descriptors for this process"));
   auto watched = Signals::start();
   if (!watched) return fail_to_start(options, configuration, watched.error());
   Signals& signals = **watched;
@@ -197,8 +224,9 @@ int serve(const Options& options, const config::ServerConfig& configuration) {
     return fail_to_start(options, configuration, added.error());
   std::vector<RefusedTransport> refused;
   StartProgressReport report;
-  auto server = Server::start(configuration, *registry, &refused, signals.stop_token(),
-                              [&report](const StartProgress& progress) { report.tell(progress); });
+  auto server = Server::start(
+      configuration, *registry, &refused, signals.stop_token(),
+      [&report](const StartProgress& progress) { report.tell(progress); }, std::move(*store));
   if (server) return serve_until_stopped(options, configuration, signals, *server);
   if (server.error().code() == Code::kCancelled && signals.stop_token().stop_requested())
     return stopped_while_starting(signals.wait(), server.error());
@@ -239,6 +267,7 @@ int parse_and_run(int argc, char** argv) {
   app.footer(
       "SIGTERM and SIGINT stop it cleanly; a second one does not wait for clients, a third ends\n"
       "it at once. SIGHUP takes clients and log.level from the file again.\n"
+      "With pool.warm_restart, SIGTERM leaves the memory to the next process, SIGINT does not.\n"
       "Exit codes: 0 stopped, 2 usage, 3 no such device, 4 address in use, 5 memory or\n"
       "permissions, 7 the configuration is wrong.");
   app.add_option("--config", options.config_path,
@@ -249,6 +278,10 @@ int parse_and_run(int argc, char** argv) {
   app.add_option("--port-file", options.port_file,
                  "Write the port that was bound to this file once clients can connect")
       ->type_name("FILE");
+  app.add_option("--warm-fd", options.warm_fd,
+                 "For pool.warm_restart without systemd: the number of a socket to a supervisor "
+                 "that keeps descriptors")
+      ->type_name("FD");
   app.set_version_flag("--version", "remora-server " + std::string{kVersion});
   try {
     app.parse(argc, argv);

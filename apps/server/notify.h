@@ -5,6 +5,8 @@
 #include <chrono>
 #include <string_view>
 
+#include <remora/result.h>
+
 namespace remora::apps {
 
 /// Sends `state` ("READY=1", "STOPPING=1", "STATUS=…"; several divided by newlines) to the socket
@@ -14,5 +16,15 @@ namespace remora::apps {
 void notify_service_manager(std::string_view state,
                             std::chrono::milliseconds patience = std::chrono::milliseconds{
                                 500}) noexcept;
+
+/// Sends `state` and what `fd` names; -1: no descriptor. Errors: kUnsupported: there is no
+/// NOTIFY_SOCKET, or its name is none; kTimedOut (`patience`), kSystem.
+Status send_to_service_manager(std::string_view state, int fd,
+                               std::chrono::milliseconds patience) noexcept;
+
+/// One message over a connected socket, with a descriptor unless `fd` is -1. Errors: kTimedOut,
+/// kSystem.
+Status send_with_descriptor(int socket, std::string_view text, int fd,
+                            std::chrono::milliseconds patience) noexcept;
 
 }  // namespace remora::apps

@@ -215,6 +215,8 @@ constexpr auto kPoolPopulate =
     boolean([](auto& c, std::size_t) -> auto& { return c.pool.populate; });
 constexpr auto kPoolCoreDump =
     boolean([](auto& c, std::size_t) -> auto& { return c.pool.core_dump; });
+constexpr auto kPoolWarmRestart =
+    boolean([](auto& c, std::size_t) -> auto& { return c.pool.warm_restart; });
 constexpr auto kRegionName =
     text([](auto& c, std::size_t r) -> auto& { return c.regions[r].name; });
 constexpr auto kRegionSize =
@@ -361,6 +363,10 @@ constexpr std::array kKeys{
     ranged("pool.core_dump", KeyType::kBoolean, 0, 0, kPoolCoreDump,
            "Core dumps of the server contain the pool and the regions with `shm`: readable data of "
            "clients, and as large."),
+    ranged("pool.warm_restart", KeyType::kBoolean, 0, 0, kPoolWarmRestart,
+           "The memory outlives the process: the next one takes it over from the service manager "
+           "(`FileDescriptorStoreMax=`) or from the supervisor of `--warm-fd`, and sessions go on. "
+           "The server does not start without either."),
 
     list("regions", kRegionList, 0, 65536, "Regions that exist from the start."),
     required(free_text("regions[].name", "1 to 64 of `A-Z a-z 0-9 . _ -`, not `.` or `..`",

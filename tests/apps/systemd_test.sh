@@ -5,7 +5,7 @@ set -uo pipefail
 unit=$1 program=$2
 
 for line in Type=notify LimitMEMLOCK=infinity RuntimeDirectory=remora \
-  REMORA_RUNTIME_DIR=/run/remora Restart=on-failure; do
+  REMORA_RUNTIME_DIR=/run/remora Restart=on-failure FileDescriptorStoreMax=4200 WatchdogSec=60s; do
   grep -qE -- "^(Environment=)?$line\$" "$unit" || { echo "not ok - the unit lacks $line"; exit 1; }
 done
 if grep -qE '^(PrivateDevices|DevicePolicy)=' "$unit"; then

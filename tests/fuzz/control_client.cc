@@ -85,6 +85,7 @@ Reply good_reply(const Request& request) {
     case Request::kUsage: reply.mutable_usage(); break;
     case Request::kGoodbye: reply.mutable_goodbye(); break;
     case Request::kEventAck: reply.mutable_event_ack(); break;
+    case Request::kReattach: reply.mutable_reattach(); break;
     case Request::kProve:
     case Request::BODY_NOT_SET: break;
   }

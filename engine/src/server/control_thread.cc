@@ -228,6 +228,7 @@ void ControlThread::end_silent_sessions() noexcept {
   if (paused) {
     lease_floor_ = now;
     server_.session_table().renew_kept(now);  // their clients could not resume meanwhile
+    server_.renew_restored(now);
   }
   const auto lease =
       std::chrono::duration_cast<std::chrono::milliseconds>(server_.config().limits.session_lease);
@@ -248,11 +249,13 @@ bool ControlThread::behind(Clock::time_point now) noexcept {
 
 void ControlThread::release_lapsed_sessions() noexcept {
   const Clock::time_point now = Clock::now();
-  for (auto& session : server_.session_table().take_lapsed(now, behind(now))) {
+  const bool behind = this->behind(now);
+  for (auto& session : server_.session_table().take_lapsed(now, behind)) {
     log::info("session {:x}: its client has not come back; what it had open is given up",
               session->id());
     server_.ender().release_later(std::move(session));
   }
+  server_.end_lapsed_restored(now, behind);
 }
 
 void ControlThread::end_late_sessions() noexcept {

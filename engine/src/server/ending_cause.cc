@@ -21,6 +21,7 @@ std::optional<EndingCause> ending_cause(ServerMetrics::SessionEnd why) noexcept 
     case SessionEnd::kRefused:
     case SessionEnd::kNoHello:
     case SessionEnd::kKeyKept:
+    case SessionEnd::kHandedOver:
     case SessionEnd::kCount: break;
   }
   return std::nullopt;

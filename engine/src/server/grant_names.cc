@@ -1,5 +1,6 @@
 #include "server/grant_names.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <remora/assert.h>
@@ -10,6 +11,14 @@ std::uint64_t GrantNames::add(NoticeRights rights) {
   const MutexLock lock{mutex_};
   rights_.emplace(next_id_, std::move(rights));
   return next_id_++;
+}
+
+bool GrantNames::add_as(std::uint64_t grant_id, NoticeRights rights) {
+  const MutexLock lock{mutex_};
+  if (grant_id == 0 || grant_id > kMaxNamedId || rights_.contains(grant_id)) return false;
+  rights_.emplace(grant_id, std::move(rights));
+  next_id_ = std::max(next_id_, grant_id + 1);
+  return true;
 }
 
 void GrantNames::close(std::uint64_t grant_id) {

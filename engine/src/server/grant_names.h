@@ -27,6 +27,11 @@ class GrantNames {
   };
   /// The id of the new grant. Ids are counted from 1 and never used again in a session.
   std::uint64_t add(NoticeRights rights);
+  /// Most id of add_as().
+  static constexpr std::uint64_t kMaxNamedId = std::uint64_t{1} << 48U;
+  /// A grant of the process before has this id again, which no grant of the session has. False: the
+  /// session has or had it, or it is above kMaxNamedId.
+  [[nodiscard]] bool add_as(std::uint64_t grant_id, NoticeRights rights);
   /// The grant is closed. The latest kMaxClosed are still known.
   void close(std::uint64_t grant_id);
   /// Whether the session has or had a grant of that id.

@@ -76,7 +76,9 @@ void GrantSet::give_back_room(std::uint64_t region_bytes) noexcept {
   reserved_bytes_ -= region_bytes;
 }
 
-void GrantSet::open(const std::shared_ptr<RegionEntry>& region, Rights rights, Opened then) {
+/// What the grant of the whole region needs.
+GrantSet::PendingOpen GrantSet::prepare(const std::shared_ptr<RegionEntry>& region, Rights rights,
+                                        Opened then) {
   const RegionInfo info = region->info();
   auto memory = region->memory();
   const transport::GrantRequest request{.extents = memory->stretches(),
@@ -84,23 +86,64 @@ void GrantSet::open(const std::shared_ptr<RegionEntry>& region, Rights rights, O
                                         .memory_fd = memory->shareable_fd(),
                                         .cpu_atomics = info.atomic_domain == "cpu",
                                         .epoch = info.epoch};
-  if (!session_.endpoint().registers_grants())
-    return then(add(region, rights, info.size_bytes, session_.endpoint().grant(request)));
-  auto pending = std::make_shared<PendingOpen>(PendingOpen{session_.shared_from_this(), region,
-                                                           std::move(memory), request,
-                                                           info.size_bytes, std::move(then)});
-  reserve_room(info.size_bytes);
-  server_.revocations().begin_open(*region);
+  return {session_.shared_from_this(),
+          region,
+          std::move(memory),
+          request,
+          info.size_bytes,
+          std::move(then)};
+}
+
+void GrantSet::open(const std::shared_ptr<RegionEntry>& region, Rights rights, Opened then) {
+  make(prepare(region, rights, std::move(then)));
+}
+
+void GrantSet::reattach(const std::shared_ptr<RegionEntry>& region,
+                        const control::ReattachRequest& request, Opened then) {
+  PendingOpen wanted = prepare(region, static_cast<Rights>(request.rights()), std::move(then));
+  // The region may have grown since: the client reaches what it reached before.
+  std::uint64_t left = request.size_bytes();
+  for (const transport::MemoryStretch& stretch : wanted.memory->stretches()) {
+    if (left == 0) break;
+    wanted.reached.push_back({stretch.address, std::min(left, stretch.length_bytes)});
+    left -= wanted.reached.back().length_bytes;
+  }
+  if (left != 0 || wanted.reached.empty()) {
+    server_.catalog().close(*region);
+    return wanted.then(Error{Code::kAccessRefused, "attach again"}.with_reason(Reason::kRevoked));
+  }
+  wanted.grant_id = request.grant_id();
+  wanted.size_bytes = request.size_bytes();
+  wanted.keys.assign(request.keys().begin(), request.keys().end());
+  wanted.request.extents = wanted.reached;
+  wanted.request.keys = wanted.keys;
+  make(std::move(wanted));
+}
+
+void GrantSet::make(PendingOpen wanted) {
+  if (!session_.endpoint().registers_grants()) {
+    wanted.made.emplace(session_.endpoint().grant(wanted.request));
+    auto answer = add(wanted);
+    return wanted.then(std::move(answer));
+  }
+  // Where its vectors move, the spans of the request go on to hold.
+  auto pending = std::make_shared<PendingOpen>(std::move(wanted));
+  reserve_room(pending->size_bytes);
+  server_.revocations().begin_open(*pending->region);
   const bool begun = server_.registration_threads().enqueue(
       [&server = server_, pending]() mutable { register_pending(server, std::move(pending)); });
   if (begun) return;
-  pending->made.emplace(session_.endpoint().grant(request));
+  pending->made.emplace(session_.endpoint().grant(pending->request));
   finish_pending(*pending);
 }
 
 /// A registration thread. It holds nothing of the session when the worker goes on.
 void GrantSet::register_pending(ServerCore& server, std::shared_ptr<PendingOpen> pending) {
-  pending->made.emplace(pending->session->endpoint().grant(pending->request));
+  // Clients that come back together may have waited too long, and ask again over new connections.
+  if (pending->session->detached())
+    pending->made.emplace(Error{Code::kConnectionLost, "open"});
+  else
+    pending->made.emplace(pending->session->endpoint().grant(pending->request));
   server.enqueue(
       [pending = std::move(pending)] { pending->session->grants().finish_pending(*pending); });
 }
@@ -113,12 +156,12 @@ void GrantSet::finish_pending(PendingOpen& pending) {
   if (session_.over())
     drop(*region, std::move(*pending.made));
   else
-    pending.then(add(region, pending.request.rights, pending.size_bytes, std::move(*pending.made)));
+    pending.then(add(pending));
   // This call comes last: it continues requests that have waited for this open.
   server_.revocations().end_open(region);
 }
 
-/// No client waits for the grant any more.
+/// The grant is no session's: no client waits for it, or the client has it already.
 void GrantSet::drop(RegionEntry& region, Result<transport::Grant> grant) {
   if (grant && grant->handle != nullptr)
     if (const Status revoked = grant->handle->revoke(); !revoked)
@@ -127,13 +170,16 @@ void GrantSet::drop(RegionEntry& region, Result<transport::Grant> grant) {
 }
 
 /// The grant is the session's from now on; its client gets the reply.
-Result<ServerReply> GrantSet::add(const std::shared_ptr<RegionEntry>& region, Rights rights,
-                                  std::uint64_t size_bytes, Result<transport::Grant> grant) {
+Result<ServerReply> GrantSet::add(PendingOpen& pending) {
+  const std::shared_ptr<RegionEntry>& region = pending.region;
+  Result<transport::Grant>& grant = *pending.made;
   if (!grant) {
     server_.catalog().close(*region);
     return grant_error(grant.error(), region->name());
   }
-  const std::uint64_t grant_id = names_.add({region->name(), size_bytes, rights});
+  if (pending.grant_id) return add_again(pending, *pending.grant_id);
+  const std::uint64_t grant_id =
+      names_.add({region->name(), pending.size_bytes, pending.request.rights});
   ServerReply answer;
   control::OpenReply& opened = *answer.reply.mutable_open();
   opened.set_grant_id(grant_id);
@@ -141,12 +187,44 @@ Result<ServerReply> GrantSet::add(const std::shared_ptr<RegionEntry>& region, Ri
   opened.mutable_region()->set_extent_count(grant->extents.size());
   append_page(*grant, 0, *opened.mutable_extents());
   answer.descriptors = std::move(grant->descriptors);
-  grants_.emplace(grant_id, OpenGrant{region, std::move(*grant), size_bytes});
+  hold(grant_id, OpenGrant{region, std::move(*grant), pending.size_bytes});
+  return answer;
+}
+
+/// The grant that the client has from the process before is the session's again.
+Result<ServerReply> GrantSet::add_again(PendingOpen& pending, std::uint64_t grant_id) {
+  const std::shared_ptr<RegionEntry>& region = pending.region;
+  ServerReply answer;
+  answer.reply.mutable_reattach();
+  // The client may have asked twice: opens of a region run beside each other.
+  const bool there = has(grant_id, *region);
+  const bool named = !there && names_.add_as(grant_id, {region->name(), pending.size_bytes,
+                                                        pending.request.rights});
+  if (!named) {
+    drop(*region, std::move(*pending.made));
+    if (there) return answer;
+    return Error{Code::kAccessRefused, "attach again"}.with_reason(Reason::kRevoked);
+  }
+  transport::Grant& grant = **pending.made;
+  grant.descriptors.clear();  // the client has the memory mapped
+  hold(grant_id, OpenGrant{region, std::move(grant), pending.size_bytes});
+  return answer;
+}
+
+void GrantSet::hold(std::uint64_t grant_id, OpenGrant open) {
+  const RegionEntry& region = *open.region;
+  const std::uint64_t size_bytes = open.size_bytes;
+  const auto added = grants_.emplace(grant_id, std::move(open));
+  REMORA_ASSERT(added.second, "the id of a grant is its own in a session");
   open_bytes_ += size_bytes;
   open_count_.fetch_add(1, std::memory_order_relaxed);
   server_.metrics().grants(1);
-  server_.revocations().add_grant(*region, session_, grant_id);
-  return answer;
+  server_.revocations().add_grant(region, session_, grant_id);
+}
+
+bool GrantSet::has(std::uint64_t grant_id, const RegionEntry& region) const {
+  const auto found = grants_.find(grant_id);
+  return found != grants_.end() && found->second.region.get() == &region;
 }
 
 Result<ServerReply> GrantSet::extents(const control::ExtentsRequest& request) {

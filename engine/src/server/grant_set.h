@@ -54,6 +54,14 @@ class GrantSet {
   /// not called once the session is over. In the region's turn. Errors: those of
   /// ServerEndpoint::grant().
   void open(const std::shared_ptr<RegionEntry>& region, Rights rights, Opened then);
+  /// Gives the client a grant again that the process before had given it; the same once more
+  /// changes nothing. As open(). Errors: also kAccessRefused, with the reason: it has ended.
+  void reattach(const std::shared_ptr<RegionEntry>& region, const control::ReattachRequest& request,
+                Opened then);
+  /// Whether the session has the grant, of that region.
+  [[nodiscard]] bool has(std::uint64_t grant_id, const RegionEntry& region) const;
+  /// Why the server took the grant back, if it has.
+  [[nodiscard]] std::optional<Reason> taken(std::uint64_t grant_id) const;
   Result<ServerReply> extents(const control::ExtentsRequest& request);
   Result<ServerReply> close(const control::CloseRequest& request);
   Result<ServerReply> state(const control::GrantStateRequest& request) const;
@@ -96,27 +104,35 @@ class GrantSet {
     bool revoking = false;         ///< the revocation has begun, for `reason`
     Reason reason = Reason::kNone;
   };
-  /// An open whose memory is being registered by another thread.
+  /// A grant that is being made, where memory is registered first by another thread.
   struct PendingOpen {
     std::shared_ptr<ServerSession> session;
     std::shared_ptr<RegionEntry> region;
     std::shared_ptr<RegionMemory> memory;
-    transport::GrantRequest request;
+    transport::GrantRequest request;  ///< its spans: of `memory`, or of `reached` and `keys`
     std::uint64_t size_bytes = 0;
     Opened then;
+    // Of reattach().
+    std::optional<std::uint64_t> grant_id{};  ///< that the client has; none: a new grant
+    std::vector<transport::MemoryStretch> reached{};
+    std::vector<std::uint32_t> keys{};
     std::optional<Result<transport::Grant>> made{};
   };
   using Grants = std::unordered_map<std::uint64_t, OpenGrant>;
   /// The most grants in `taken_`: the client may still ask about a grant that was taken back.
   static constexpr std::size_t kMaxTaken = 1024;
 
+  [[nodiscard]] PendingOpen prepare(const std::shared_ptr<RegionEntry>& region, Rights rights,
+                                    Opened then);
+  /// Has the endpoint make the grant.
+  void make(PendingOpen wanted);
   static void register_pending(ServerCore& server, std::shared_ptr<PendingOpen> pending);
   void finish_pending(PendingOpen& pending);
-  Result<ServerReply> add(const std::shared_ptr<RegionEntry>& region, Rights rights,
-                          std::uint64_t size_bytes, Result<transport::Grant> grant);
+  Result<ServerReply> add(PendingOpen& pending);
+  Result<ServerReply> add_again(PendingOpen& pending, std::uint64_t grant_id);
   void drop(RegionEntry& region, Result<transport::Grant> grant);
+  void hold(std::uint64_t grant_id, OpenGrant open);
   void end(Grants::iterator found);
-  [[nodiscard]] std::optional<Reason> taken(std::uint64_t grant_id) const;
 
   ServerCore& server_;
   ServerSession& session_;

@@ -33,13 +33,13 @@ std::vector<RegionAccess> access_from(const config::RegionConfig& region) {
 
 RegionManager::RegionManager(const config::ServerConfig& config, const ServerMetrics& metrics,
                              const ListenerSet& listeners, std::shared_ptr<Pool> pool,
-                             Worker& worker)
+                             Worker& worker, RegionJournal* journal)
     : config_{config},
       metrics_{metrics},
       listeners_{listeners},
       worker_{worker},
       pool_{std::move(pool)},
-      catalog_{pool_, config.limits.regions_max},
+      catalog_{pool_, config.limits.regions_max, journal},
       revocations_{config.limits.revoke_grace},
       allocation_queue_{[this](std::uint64_t size_bytes) { return pool_->must_wait(size_bytes); }} {
 }
@@ -78,6 +78,10 @@ Status RegionManager::create_configured(const StepsFor& steps_for, const std::st
   std::uint64_t done_bytes = 0;
   for (const config::RegionConfig& region : config_.regions) {
     if (stop.stop_requested()) return Error{Code::kCancelled, "start"};
+    if (is_restored(region)) {
+      done_bytes += region.size_bytes;
+      continue;
+    }
     if (!region.shm && !listeners_.offers(TransportKind::kRdma) &&
         !listeners_.offers(TransportKind::kTcp))
       return Error{Code::kUnsupported, "region that no transport opens"}.with_subject("regions: " +
@@ -93,24 +97,46 @@ Status RegionManager::create_configured(const StepsFor& steps_for, const std::st
     const std::string device = first_device_for(spec);
     auto created =
         create(std::move(spec), device, {}, deadline_after(config_.limits.request_timeout),
-               steps_for(done_bytes, total_bytes));
+               steps_for(done_bytes, total_bytes), 0);
     if (!created) return created.error().with_subject("regions: " + region.name);
     done_bytes += region.size_bytes;
   }
   return {};
 }
 
-Result<RegionInfo> RegionManager::create(RegionSpec spec, const std::string& device,
-                                         std::string_view owner, Deadline deadline) {
-  if (!spec.shm && !listeners_.offers(TransportKind::kRdma) &&
-      !listeners_.offers(TransportKind::kTcp))
-    log::warn("region {}: no transport of this server can open it; create it with shm", spec.name);
-  return create(std::move(spec), device, owner, deadline, {.stop = populating_.get_token()});
+/// Whether the process before has left the region. Its bytes are worth more than the file's words:
+/// where both differ, the region stays as it was.
+bool RegionManager::is_restored(const config::RegionConfig& region) const {
+  const auto found = catalog_.find(region.name);
+  if (!found) return false;
+  const RegionInfo is = (*found)->info();
+  const bool same =
+      is.size_bytes == region.size_bytes && is.block_bytes == region.block_bytes &&
+      is.shm == region.shm && is.owner.empty() && is.access == access_from(region) &&
+      is.rights == rights_from(region.rights.read, region.rights.write, region.rights.atomic) &&
+      (region.atomics == "auto" || is.atomic_domain == region.atomics);
+  if (!same)
+    log::warn(
+        "region {}: the process before has left it with another size, owner or other rights "
+        "than the configuration says; it stays as it was",
+        region.name);
+  return true;
 }
 
 Result<RegionInfo> RegionManager::create(RegionSpec spec, const std::string& device,
                                          std::string_view owner, Deadline deadline,
-                                         const PopulateSteps& steps) {
+                                         std::uint64_t session_id) {
+  if (!spec.shm && !listeners_.offers(TransportKind::kRdma) &&
+      !listeners_.offers(TransportKind::kTcp))
+    log::warn("region {}: no transport of this server can open it; create it with shm", spec.name);
+  const auto step = [this](std::uint64_t /*done_bytes*/) { worker_.note_step(); };
+  return create(std::move(spec), device, owner, deadline,
+                {.stop = populating_.get_token(), .on_step = step}, session_id);
+}
+
+Result<RegionInfo> RegionManager::create(RegionSpec spec, const std::string& device,
+                                         std::string_view owner, Deadline deadline,
+                                         const PopulateSteps& steps, std::uint64_t session_id) {
   const std::vector<std::string>& devices = listeners_.atomic_domains();
   if (spec.atomic_domain == "auto")
     // A client's device may be without atomics: then the processor's are left.
@@ -125,7 +151,8 @@ Result<RegionInfo> RegionManager::create(RegionSpec spec, const std::string& dev
   if (spec.shm && !listeners_.offers(TransportKind::kShm))
     return Error{Code::kUnsupported, "region over shm"}.with_subject(spec.name).with_reason(
         Reason::kNotOffered);
-  auto created = catalog_.create(spec, deadline, owner, steps);
+  auto created = catalog_.create(spec, deadline, owner, steps,
+                                 spec.lifetime == Lifetime::kSession ? session_id : 0);
   metrics_.regions(catalog_.size());
   return created;
 }

@@ -32,7 +32,8 @@ class RegionManager {
  public:
   /// All but the pool outlive this.
   RegionManager(const config::ServerConfig& config, const ServerMetrics& metrics,
-                const ListenerSet& listeners, std::shared_ptr<Pool> pool, Worker& worker);
+                const ListenerSet& listeners, std::shared_ptr<Pool> pool, Worker& worker,
+                RegionJournal* journal = nullptr);
   RegionManager(const RegionManager&) = delete;
   RegionManager& operator=(const RegionManager&) = delete;
 
@@ -63,10 +64,11 @@ class RegionManager {
       std::function<PopulateSteps(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
   Status create_configured(const StepsFor& steps_for, const std::stop_token& stop);
   /// `device`: the session's, for "auto"; empty for none. `owner`: the client, where they have
-  /// keys. Waits until `deadline` for memory that is being zeroed. Errors: as
+  /// keys. `session_id`: the session that creates it. Waits until `deadline` for memory that is
+  /// being zeroed. Errors: as
   /// Session::create_region; kTimedOut; kCancelled (the server stops).
   Result<RegionInfo> create(RegionSpec spec, const std::string& device, std::string_view owner,
-                            Deadline deadline);
+                            Deadline deadline, std::uint64_t session_id = 0);
   /// For the application itself: "auto" is the CPU with shm or without a device, else the device.
   Result<RegionInfo> create(RegionSpec spec);
 
@@ -91,7 +93,9 @@ class RegionManager {
 
  private:
   Result<RegionInfo> create(RegionSpec spec, const std::string& device, std::string_view owner,
-                            Deadline deadline, const PopulateSteps& steps);
+                            Deadline deadline, const PopulateSteps& steps,
+                            std::uint64_t session_id);
+  [[nodiscard]] bool is_restored(const config::RegionConfig& region) const;
   [[nodiscard]] std::string first_device_for(const RegionSpec& spec) const;
   void resize_in_turn(const std::shared_ptr<RegionEntry>& region, std::uint64_t size_bytes,
                       Deadline deadline, MayGrow may, std::function<void(const Status&)> then);

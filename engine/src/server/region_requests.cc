@@ -69,6 +69,18 @@ bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& re
           },
           RevocationCoordinator::Turn::kOpen);
       return true;
+    case Request::kReattach:
+      // In turn, as to open it: a fence that is under way revokes this grant, too.
+      run_in_turn(
+          asked, request.reattach().name(),
+          [asked, wanted = request.reattach()](RegionRequests& self, const auto& region) {
+            self.reattach(wanted, region,
+                          [&session = self.session_, asked](Result<ServerReply> attached) {
+                            session.reply_later(asked, std::move(attached));
+                          });
+          },
+          RevocationCoordinator::Turn::kOpen);
+      return true;
     case Request::kFence:
       run_in_turn(asked, request.fence().name(),
                   [asked, fence = request.fence()](RegionRequests& self, const auto& region) {
@@ -141,7 +153,7 @@ Result<ServerReply> RegionRequests::create(const control::CreateRequest& request
   // instead.
   auto created = server_.regions().create(
       std::move(spec), session_.endpoint().device(),
-      requester->client == nullptr ? "" : requester->client->name, Clock::now());
+      requester->client == nullptr ? "" : requester->client->name, Clock::now(), session_.id());
   if (!created) return created.error();
   std::erase_if(own_regions_, [](const auto& weak) { return weak.expired(); });
   if (created->lifetime == Lifetime::kSession)
@@ -179,6 +191,34 @@ void RegionRequests::open(const control::OpenRequest& request, GrantSet::Opened 
     return then(may.error());
   }
   session_.grants().open(region, static_cast<Rights>(request.rights()), std::move(then));
+}
+
+void RegionRequests::reattach(const control::ReattachRequest& request, const Region& region,
+                              GrantSet::Opened then) {
+  if (session_.released()) return then(Error{Code::kConnectionLost, "attach again"});
+  if (!session_.restored()) return then(Error{Code::kInvalidArgument, "attach again"});
+  const Error ended{Code::kAccessRefused, "attach again"};
+  GrantSet& grants = session_.grants();
+  if (const auto why = grants.taken(request.grant_id())) return then(ended.with_reason(*why));
+  if (grants.has(request.grant_id(), *region)) {
+    ServerReply answer;
+    answer.reply.mutable_reattach();
+    return then(std::move(answer));
+  }
+  const RegionInfo info = region->info();
+  // The name may be that of a newer region, and what a smaller one has lost may be another's.
+  if (info.incarnation != request.incarnation() || info.size_bytes < request.size_bytes())
+    return then(ended.with_reason(Reason::kRevoked));
+  if (info.epoch != request.epoch()) return then(ended.with_reason(Reason::kFenced));
+  // Over rdma the client's requests name addresses of the process before.
+  if (region->moved() && session_.endpoint().kind() == TransportKind::kRdma)
+    return then(ended.with_reason(Reason::kRevoked));
+  Status may = may_open(*region, request.rights());
+  if (may) may = grants.has_room_for(*region, GrantSet::Before::kNothingGoes);
+  if (!may) return then(may.error());
+  auto opened = server_.catalog().open(request.name());
+  if (!opened) return then(opened.error());
+  grants.reattach(*opened, request, std::move(then));
 }
 
 Result<ServerReply> RegionRequests::list(const control::ListRequest& request) {
@@ -311,6 +351,10 @@ void RegionRequests::finish_fence(const ServerRequest& asked, const control::Fen
   if (left != 0)
     return session_.reply_later(
         asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(left, 0));
+  // A process that has not come back since the server was started again may still write.
+  if (const std::size_t others = server_.restored_mappings(*region); others != 0)
+    return session_.reply_later(
+        asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(others, 0));
   // A new region of that name has grants that this fence did not revoke.
   if (!server_.catalog().holds(*region))
     return session_.reply_later(asked,
@@ -354,6 +398,11 @@ void RegionRequests::remove_own() {
 
 void RegionRequests::take_over(RegionRequests& before) {
   own_regions_ = std::exchange(before.own_regions_, {});
+}
+
+void RegionRequests::take_over_restored() {
+  for (const auto& region : server_.catalog().of_session(session_.id()))
+    own_regions_.push_back(region);
 }
 
 }  // namespace remora::detail

@@ -40,6 +40,8 @@ class RegionRequests {
   void remove_own();
   /// Takes over the regions of the session that this session resumes.
   void take_over(RegionRequests& before);
+  /// Takes over the regions that the session has created in the process before.
+  void take_over_restored();
 
  private:
   /// The client that asks, for as long as `registry` lives; null with 'auth: none'.
@@ -66,6 +68,9 @@ class RegionRequests {
   Result<ServerReply> create(const control::CreateRequest& request);
   /// In the region's turn. `then`: see GrantSet::open().
   void open(const control::OpenRequest& request, GrantSet::Opened then);
+  /// The same of GrantSet::reattach().
+  void reattach(const control::ReattachRequest& request, const Region& region,
+                GrantSet::Opened then);
   void remove_now(const ServerRequest& asked, const std::string& name);
   void fence(const ServerRequest& asked, const control::FenceRequest& request,
              const Region& region);

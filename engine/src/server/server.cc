@@ -71,11 +71,13 @@ Server& Server::operator=(Server&&) noexcept = default;
 Result<Server> Server::start(const config::ServerConfig& config,
                              std::shared_ptr<metrics::Registry> registry,
                              std::vector<RefusedTransport>* refused, std::stop_token stop,
-                             StartProgressHandler on_progress) {
+                             StartProgressHandler on_progress,
+                             std::shared_ptr<DescriptorStore> store) {
   auto core = detail::ServerCore::start(config, {.registry = std::move(registry),
                                                  .refused = refused,
                                                  .stop = std::move(stop),
-                                                 .on_progress = std::move(on_progress)});
+                                                 .on_progress = std::move(on_progress),
+                                                 .store = std::move(store)});
   if (!core) return core.error();
   return Server{std::move(*core)};
 }
@@ -83,8 +85,16 @@ Result<Server> Server::start(const config::ServerConfig& config,
 void Server::stop() noexcept {
   if (core_ != nullptr) core_->stop();
 }
+void Server::hand_over() noexcept {
+  if (core_ != nullptr) core_->hand_over();
+}
 void Server::expedite_stop() noexcept {
   if (core_ != nullptr) core_->expedite_stop();
+}
+
+Status Server::alive() const {
+  if (core_ == nullptr) return closed("alive", core_);
+  return core_->alive();
 }
 
 Status Server::on_notify(std::string_view region, NotificationHandler handler) const {

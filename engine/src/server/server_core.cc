@@ -1,5 +1,6 @@
 #include "server/server_core.h"
 
+#include <cstdint>
 #include <utility>
 
 #include <remora/config/units.h>
@@ -97,6 +98,78 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig
                       options);
 }
 
+/// The pool of a server, and the regions and sessions that it takes over.
+struct ServerCore::TakenOver {
+  std::shared_ptr<Pool> pool;
+  std::vector<Catalog::Restored> regions{};
+  std::vector<KeptSession> sessions{};
+  std::uint64_t next_epoch = 1;
+};
+
+Result<ServerCore::TakenOver> ServerCore::take_over(KeptMemory kept, const config::Pool& options,
+                                                    const Placement& placement) {
+  const auto is_moved = [](const SharedMemory& memory, std::uint64_t address) {
+    return reinterpret_cast<std::uint64_t>(memory.bytes().data()) != address;
+  };
+  const KeptPool& before = kept.catalog.pool;
+  config::Pool as_before = options;
+  as_before.piece_bytes = before.piece_bytes;
+  const bool pool_moved = is_moved(kept.pool, before.address);
+  std::vector<PoolExtent> used;
+  for (const KeptRegion& region : kept.catalog.regions)
+    used.insert(used.end(), region.extents.begin(), region.extents.end());
+  auto pool =
+      Pool::adopt(std::move(kept.pool), as_before, placement, before.page_bytes, std::move(used));
+  if (!pool) return pool.error();
+  TakenOver taken_over{.pool = *pool,
+                       .sessions = std::move(kept.sessions.sessions),
+                       .next_epoch = kept.catalog.next_epoch};
+  for (std::size_t i = 0; i < kept.catalog.regions.size(); ++i) {
+    KeptRegion& region = kept.catalog.regions[i];
+    std::unique_ptr<SharedMemory> own = std::move(kept.own[i]);
+    const bool moved = own == nullptr ? pool_moved : is_moved(*own, region.memory_address);
+    const std::uint64_t size_bytes = region.info.size_bytes;
+    taken_over.regions.push_back(
+        {.info = std::move(region.info),
+         .session_id = region.session_id,
+         .memory = (*pool)->adopt_region(size_bytes, std::move(region.extents), std::move(own)),
+         .moved = moved});
+  }
+  return taken_over;
+}
+
+Result<ServerCore::TakenOver> ServerCore::make_pool(const config::ServerConfig& config,
+                                                    WarmMemory* warm, const Placement& placement,
+                                                    const StartOptions& options) {
+  auto kept = warm == nullptr ? std::nullopt : warm->take_kept();
+  if (kept) {
+    auto taken_over = take_over(std::move(*kept), config.pool, placement);
+    if (!taken_over) return taken_over.error();
+    if (auto begun = warm->begin(*taken_over->pool); !begun) return begun.error();
+    return taken_over;
+  }
+  auto pool =
+      Pool::create(config.pool, placement, config::kPoolPageBytes,
+                   steps_of(options, StartProgress::Step::kPool, 0, config.pool.size_bytes));
+  if (!pool) return pool.error();
+  if (warm != nullptr)
+    if (auto begun = warm->begin(**pool); !begun) return begun.error();
+  return TakenOver{.pool = std::move(*pool)};
+}
+
+void ServerCore::restore(TakenOver taken_over) {
+  if (warm_ == nullptr || !warm_->reason().empty()) return;
+  const std::size_t sessions = taken_over.sessions.size();
+  catalog().restore(std::move(taken_over.regions), taken_over.next_epoch);
+  restored_.add(taken_over.sessions, Deadline::max());  // begin() says until when
+  metrics_.regions(catalog().size());
+  log::info(
+      "warm restart: the memory {:x} of the process before is taken over: {} regions, {} of "
+      "{}; {} sessions may go on",
+      memory_id_, catalog().size(), config::format_size(pool_usage().used_bytes),
+      config::format_size(pool_usage().total_bytes), sessions);
+}
+
 Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::ServerConfig& config,
                                                              ServerMetrics metrics,
                                                              ListenerSet listeners,
@@ -109,21 +182,27 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
       Placement::create(config.transports.rdma == config::Availability::kOff ? "none" : "auto",
                         served.size() == 1 ? served.front() : std::string{});
   if (!placement) log::info("placement: {}", placement.error().message());
-  using Step = StartProgress::Step;
-  auto pool =
-      Pool::create(config.pool, placement ? *placement : Placement{}, config::kPoolPageBytes,
-                   steps_of(options, Step::kPool, 0, config.pool.size_bytes));
-  if (!pool) return pool.error();
-  if (auto registered = register_pool(config, listeners, *pool, options); !registered)
+  std::unique_ptr<WarmMemory> warm;
+  if (config.pool.warm_restart) {
+    auto opened = WarmMemory::open(options.store, config.pool, metrics);
+    if (!opened) return opened.error();
+    warm = std::move(*opened);
+  }
+  auto made = make_pool(config, warm.get(), placement ? *placement : Placement{}, options);
+  if (!made) return made.error();
+  const std::shared_ptr<Pool> pool = made->pool;
+  if (auto registered = register_pool(config, listeners, pool, options); !registered)
     return registered.error();
-  auto pool_metrics = PoolMetrics::create(*metrics.registry(), *pool);
-  auto core = std::make_unique<ServerCore>(config, std::move(metrics), std::move(*pool),
-                                           std::move(listeners), std::move(status));
+  auto pool_metrics = PoolMetrics::create(*metrics.registry(), pool);
+  auto core = std::make_unique<ServerCore>(config, std::move(metrics), pool, std::move(listeners),
+                                           std::move(status), std::move(warm));
+  core->restore(std::move(*made));
   const auto steps_for = [&options](std::uint64_t done_bytes, std::uint64_t total_bytes) {
-    return steps_of(options, Step::kRegions, done_bytes, total_bytes);
+    return steps_of(options, StartProgress::Step::kRegions, done_bytes, total_bytes);
   };
   if (auto created = core->regions_.create_configured(steps_for, options.stop); !created)
     return created.error();
+  core->catalog().record_all();
   if (!pool_metrics) return pool_metrics.error();
   core->pool_metrics_ = std::move(*pool_metrics);
   for (const auto& listener : core->listeners_.listeners())
@@ -135,16 +214,18 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
 }
 
 ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
-                       std::shared_ptr<Pool> pool, ListenerSet listeners, StatusEndpoint status)
+                       std::shared_ptr<Pool> pool, ListenerSet listeners, StatusEndpoint status,
+                       std::unique_ptr<WarmMemory> warm)
     : config_{std::move(config)},
       metrics_{std::move(metrics)},
       boot_id_{random_id()},
-      memory_id_{random_id()},
+      warm_{std::move(warm)},
+      memory_id_{warm_ == nullptr ? random_id() : warm_->memory_id()},
       sessions_{config_, metrics_},
       listeners_{std::move(listeners)},
       status_{std::move(status)},
       notifier_{metrics_},
-      regions_{config_, metrics_, listeners_, std::move(pool), worker_},
+      regions_{config_, metrics_, listeners_, std::move(pool), worker_, warm_.get()},
       drain_{*this},
       ender_{*this},
       control_{*this} {}
@@ -159,25 +240,49 @@ Status ServerCore::begin() {
   const auto before_end = [this] { return registrations_.drain() || regions_.drop_waiting(); };
   if (auto status = worker_.start(before_end); !status) return status;
   regions_.start();
+  regions_.pool().accept();
+  remove_orphans();
+  renew_restored(Clock::now());
+  begun_.store(true);
   if (auto status = control_.start(); !status) return status;
   status_.report().open(*this);
+  metrics_.warm_restart_ready(warm_ != nullptr && warm_->ready());
+  metrics_.memory_taken_over(warm_ != nullptr && warm_->reason().empty());
   return {};
 }
 
-void ServerCore::stop() noexcept {
+/// Removes the regions of sessions that had ended when the process before did: it had not come to
+/// remove them.
+void ServerCore::remove_orphans() {
+  for (const RegionInfo& info : catalog().list("", SIZE_MAX)) {
+    const auto region = catalog().find(info.name);
+    if (!region) continue;
+    const std::uint64_t id = (*region)->session_id();
+    if (id != 0 && !restored_.has(id)) catalog().retire(**region);
+  }
+  metrics_.regions(catalog().size());
+}
+
+void ServerCore::end(End how) noexcept {
   if (stopped_.exchange(true)) return;
+  // A start that has failed leaves what the process before had left.
+  const bool untouched = !begun_.load() && warm_ != nullptr && warm_->reason().empty();
+  const bool leaves =
+      untouched || (how == End::kHandOver && begun_.load() && warm_ != nullptr && warm_->ready());
   sessions_.stop_keeping();
   // First the server accepts no new sessions, then it ends all sessions, and the worker releases
   // them before it ends. The status endpoint serves until then.
   status_.report().drain();
   control_.stop_accepting();
-  drain_.await_clients();
+  if (!leaves) drain_.await_clients();
   regions_.cancel_populating();
   status_.close();
   notifier_.stop();
   control_.stop();
+  if (leaves) leave_memory();
   // A session that the worker is resuming changes its id: the next round of this loop finds it.
-  while (ender_.end_all()) {
+  using SessionEnd = ServerMetrics::SessionEnd;
+  while (ender_.end_all(leaves ? SessionEnd::kHandedOver : SessionEnd::kStopped)) {
   }
   for (auto& session : sessions_.take_all_kept()) ender_.release_later(std::move(session));
   listeners_.close();
@@ -186,7 +291,54 @@ void ServerCore::stop() noexcept {
   worker_.stop();
   registrations_.stop();
   pool_metrics_.close();
+  if (warm_ != nullptr) warm_->give_up();  // changes nothing where the memory was handed over
   ended_.store(true, std::memory_order_release);
+}
+
+/// The order matters: when the channels have ended, no client learns of a change any more, so none
+/// that is not recorded is acknowledged.
+void ServerCore::leave_memory() noexcept {
+  for (const auto& session : sessions_.all()) session->endpoint().shutdown();
+  for (const auto& listener : listeners_.listeners()) listener->hand_over();
+  warm_->freeze();
+  regions_.pool().hand_over();
+  log::info("warm restart: the memory {:x} is left to the next process: {} regions", memory_id_,
+            catalog().size());
+}
+
+void ServerCore::renew_restored(Clock::time_point now) noexcept {
+  const Deadline until = now + config_.limits.session_keep;
+  restored_.renew(until);
+  if (restored_.size() != 0) catalog().hold_all(until);
+}
+
+void ServerCore::end_lapsed_restored(Clock::time_point now, bool behind) noexcept {
+  // Longer than until the next call: what these sessions may have open stays with them.
+  constexpr std::chrono::seconds kHold{1};
+  const auto lapsed = restored_.take_lapsed(behind ? now - SessionTable::kMaxBehind : now);
+  if (behind && restored_.size() != 0) catalog().hold_all(now + kHold);
+  for (const KeptSession& session : lapsed) {
+    log::info(
+        "session {:x}: its client has not come back since the process before; what it had "
+        "open is given up",
+        session.id);
+    enqueue([this, id = session.id] {
+      warm_->forget(id);
+      for (const auto& region : catalog().of_session(id)) regions_.remove_now(region, [] {});
+    });
+  }
+}
+
+Status ServerCore::alive() const {
+  constexpr int kRequestTimeouts = 10;
+  const Error stands{Code::kTimedOut, "progress of the server"};
+  if (const metrics::Health control = status_.report().health(); !control.ok)
+    return stands.with_subject(control.text);
+  if (const auto age = worker_.progress_age();
+      age >= kRequestTimeouts * config_.limits.request_timeout)
+    return stands.with_subject("a request is at work without a step for " +
+                               std::to_string(age.count()) + " s");
+  return {};
 }
 
 Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients) {

@@ -37,6 +37,8 @@
 #include "server/session_ender.h"
 #include "server/session_table.h"
 #include "server/status_endpoint.h"
+#include "server/warm/restored_sessions.h"
+#include "server/warm/warm_memory.h"
 #include "server/worker.h"
 
 namespace remora::detail {
@@ -49,6 +51,7 @@ class ServerCore {
     std::vector<RefusedTransport>* refused = nullptr;
     std::stop_token stop{};
     StartProgressHandler on_progress{};
+    std::shared_ptr<DescriptorStore> store{};
   };
   static Result<std::unique_ptr<ServerCore>> start(const config::ServerConfig& config,
                                                    StartOptions options);
@@ -59,15 +62,18 @@ class ServerCore {
                                                           ListenerSet listeners,
                                                           StatusEndpoint status,
                                                           const StartOptions& options);
+  /// `warm`: null without pool.warm_restart.
   ServerCore(config::ServerConfig config, ServerMetrics metrics, std::shared_ptr<Pool> pool,
-             ListenerSet listeners, StatusEndpoint status);
+             ListenerSet listeners, StatusEndpoint status, std::unique_ptr<WarmMemory> warm);
   ~ServerCore();
   ServerCore(const ServerCore&) = delete;
   ServerCore& operator=(const ServerCore&) = delete;
 
   /// Tells the clients, waits for them as ServerDrain does, and ends all. Idempotent.
-  void stop() noexcept;
-  /// stop() has run.
+  void stop() noexcept { end(End::kStop); }
+  /// See Server::hand_over(). Idempotent.
+  void hand_over() noexcept { end(End::kHandOver); }
+  /// stop() or hand_over() has run.
   [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
   /// See Server::expedite_stop().
   void expedite_stop() noexcept { drain_.expedite(); }
@@ -84,6 +90,20 @@ class ServerCore {
   [[nodiscard]] const RegionManager& regions() const noexcept { return regions_; }
   [[nodiscard]] Catalog& catalog() noexcept { return regions_.catalog(); }
   [[nodiscard]] Notifier& notifier() noexcept { return notifier_; }
+  /// Null without pool.warm_restart.
+  [[nodiscard]] WarmMemory* warm() const noexcept { return warm_.get(); }
+  [[nodiscard]] RestoredSessions& restored_sessions() noexcept { return restored_; }
+  [[nodiscard]] const RestoredSessions& restored_sessions() const noexcept { return restored_; }
+  /// How many processes may still write the region as clients of the process before (shm).
+  [[nodiscard]] std::size_t restored_mappings(const RegionEntry& region) const {
+    return region.fixed_info().shm ? restored_.mapping_processes() : 0;
+  }
+  /// Control thread: gives up the sessions of the process before whose clients have not come back.
+  /// `behind`: see SessionTable::take_lapsed().
+  void end_lapsed_restored(Clock::time_point now, bool behind) noexcept;
+  /// The time of these sessions begins anew, and so does that of the regions that they may have
+  /// open.
+  void renew_restored(Clock::time_point now) noexcept;
   [[nodiscard]] ServerStatusReport& status_report() const noexcept { return status_.report(); }
   // Worker.
   [[nodiscard]] RevocationCoordinator& revocations() noexcept { return regions_.revocations(); }
@@ -104,6 +124,8 @@ class ServerCore {
 
   /// Runs `job` on the worker. False: the worker has ended. Any thread.
   bool enqueue(Worker::Job job) { return worker_.enqueue(std::move(job)); }
+  /// See Server::alive().
+  [[nodiscard]] Status alive() const;
   /// How long the present job of the worker has run; 0: there is none.
   [[nodiscard]] std::chrono::seconds job_age() const noexcept { return worker_.job_age(); }
   [[nodiscard]] std::size_t jobs_waiting() const { return worker_.jobs_waiting(); }
@@ -128,13 +150,26 @@ class ServerCore {
   }
 
  private:
+  enum class End : std::uint8_t { kStop, kHandOver };
+  struct TakenOver;
+  static Result<TakenOver> take_over(KeptMemory kept, const config::Pool& options,
+                                     const Placement& placement);
+  static Result<TakenOver> make_pool(const config::ServerConfig& config, WarmMemory* warm,
+                                     const Placement& placement, const StartOptions& options);
+  void restore(TakenOver taken_over);
+  void remove_orphans();
+  void end(End how) noexcept;
+  void leave_memory() noexcept;
   Status begin();
 
   const config::ServerConfig config_;
   const ServerMetrics metrics_;
   const std::uint64_t boot_id_;
+  const std::unique_ptr<WarmMemory> warm_;  ///< outlives the catalog of the regions
   const std::uint64_t memory_id_;
-  SessionTable sessions_;  // among the last to go: it asserts that no session is left
+  RestoredSessions restored_;
+  std::atomic<bool> begun_{false};  ///< it has accepted clients
+  SessionTable sessions_;           // among the last to go: it asserts that no session is left
   ListenerSet listeners_;
   StatusEndpoint status_;
   PoolMetrics pool_metrics_;

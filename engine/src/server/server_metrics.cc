@@ -9,8 +9,8 @@ namespace remora::detail {
 
 namespace {
 constexpr std::array<const char*, static_cast<std::size_t>(RequestKind::kCount)> kRequestNames{
-    "hello", "create", "open",  "extents", "close", "list",   "stat",        "remove",
-    "ping",  "notify", "prove", "usage",   "fence", "resize", "grant_state", "event_ack"};
+    "hello",  "create", "open",  "extents", "close",  "list",        "stat",      "remove",  "ping",
+    "notify", "prove",  "usage", "fence",   "resize", "grant_state", "event_ack", "reattach"};
 constexpr TransportKind kKindsServed[] = {TransportKind::kRdma, TransportKind::kShm,
                                           TransportKind::kTcp};
 constexpr std::array<const char*, static_cast<std::size_t>(ServerMetrics::Limit::kCount)> kLimits{
@@ -74,7 +74,7 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
                          "Control requests that waited, for limits.requests_per_second."));
   constexpr std::array<const char*, static_cast<std::size_t>(SessionEnd::kCount)> kEnds{
       "left",     "lost",    "lapsed",         "protocol", "refused",
-      "no_hello", "stopped", "unknown_client", "key_kept"};
+      "no_hello", "stopped", "unknown_client", "key_kept", "handed_over"};
   for (std::size_t end = 0; end < kEnds.size(); ++end)
     keep(made.sessions_ended_[end],
          registry->counter("remora_server_sessions_ended_total",
@@ -96,6 +96,14 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
   if (status) status = made.add_outcomes(*registry);
   keep(made.grants_, registry->gauge("remora_server_grants", "Regions open, over all sessions."));
   keep(made.regions_, registry->gauge("remora_server_regions", "Regions that exist."));
+  keep(made.warm_ready_,
+       registry->gauge("remora_server_warm_restart_ready",
+                       "1: the next process can take the memory over (pool.warm_restart)."));
+  keep(made.taken_over_, registry->gauge("remora_server_memory_taken_over",
+                                         "1: the memory is that of the process before."));
+  keep(made.reattached_,
+       registry->counter("remora_server_sessions_reattached_total",
+                         "Sessions of the process before with which their clients went on."));
   if (!status) return status.error();
   made.registry_ = std::move(registry);
   return made;
@@ -148,6 +156,8 @@ void ServerMetrics::session_ended(SessionEnd end) const noexcept {
 }
 
 void ServerMetrics::session_resumed() const noexcept { registry_->recorder().add(resumed_); }
+
+void ServerMetrics::session_reattached() const noexcept { registry_->recorder().add(reattached_); }
 
 void ServerMetrics::session_refused(Refusal why) const noexcept {
   registry_->recorder().add(refused_[static_cast<std::size_t>(why)]);

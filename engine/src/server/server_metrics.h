@@ -31,6 +31,7 @@ enum class RequestKind : std::size_t {
   kResize,
   kGrantState,
   kEventAck,
+  kReattach,
   kCount
 };
 
@@ -53,6 +54,7 @@ class ServerMetrics {
     kStopped,
     kUnknownClient,  ///< the server does not know its client any more
     kKeyKept,        ///< a device did not invalidate a key of the session
+    kHandedOver,     ///< the next process serves its memory, and its client goes on there
     kCount
   };
   void session_ended(SessionEnd end) const noexcept;
@@ -104,6 +106,12 @@ class ServerMetrics {
   void grant_revoked(Reason reason, TakenBack how) const noexcept;
   void grants(std::int64_t delta) const noexcept { grants_.add(delta); }
   void regions(std::size_t count) const noexcept { regions_.set(static_cast<std::int64_t>(count)); }
+  /// Whether the next process can take the memory over.
+  void warm_restart_ready(bool ready) const noexcept { warm_ready_.set(ready ? 1 : 0); }
+  /// Whether the memory is that of the process before.
+  void memory_taken_over(bool taken_over) const noexcept { taken_over_.set(taken_over ? 1 : 0); }
+  /// A client goes on with a session of the process before.
+  void session_reattached() const noexcept;
 
   [[nodiscard]] const std::shared_ptr<metrics::Registry>& registry() const noexcept {
     return registry_;
@@ -130,6 +138,9 @@ class ServerMetrics {
   std::array<std::array<metrics::Counter, 2>, 2> revoked_{};  ///< fenced or revoked, by TakenBack
   metrics::Gauge grants_;
   metrics::Gauge regions_;
+  metrics::Gauge warm_ready_;
+  metrics::Gauge taken_over_;
+  metrics::Counter reattached_;
 };
 
 }  // namespace remora::detail

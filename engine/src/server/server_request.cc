@@ -19,6 +19,7 @@ RequestKind kind_of(const control::Request& request) noexcept {
     case control::Request::kResize: return RequestKind::kResize;
     case control::Request::kGrantState: return RequestKind::kGrantState;
     case control::Request::kEventAck: return RequestKind::kEventAck;
+    case control::Request::kReattach: return RequestKind::kReattach;
     case control::Request::kGoodbye:
     case control::Request::kPing:
     case control::Request::BODY_NOT_SET: break;

@@ -7,6 +7,8 @@
 
 #include "base/log.h"
 #include "server/server_core.h"
+#include "server/warm/kept_process.h"
+#include "server/warm/warm_memory.h"
 
 namespace remora::detail {
 
@@ -59,6 +61,8 @@ void ServerSession::release() noexcept {
   // Another session of the client may go on to hold what this one had registered. So the end of the
   // lanes ends the access of this one: its connection was shut down before.
   if (endpoint().lanes_may_serve()) endpoint().await_destroyed();
+  // Before anything is given up: from here on other clients may see that the session is over.
+  if (WarmMemory* const warm = server_.warm()) warm->forget(id());
   events_.clear();
   throttle_.clear();
   grants_.close_all();
@@ -116,35 +120,78 @@ bool ServerSession::may_be_resumed(const control::Resume& resume,
          (handshake_.proven() || resume.lane_secret() == lane_secret_);
 }
 
-Result<bool> ServerSession::resume() {
+Result<Resumption> ServerSession::resume() {
   const auto& wanted = handshake_.wanted();
-  if (!wanted || handshake_.version() < 2) return false;
+  if (!wanted || handshake_.version() < 2) return Resumption::kNone;
   const auto claimed = server_.ender().claim(*wanted, *this);
   if (!claimed) return claimed.error();
   const std::shared_ptr<ServerSession>& before = *claimed;
-  if (before == nullptr) return false;
+  if (before == nullptr) return restore(*wanted);
   if (auto taken_over = take_over(*before); !taken_over) {
     log::warn("session {:x}: {}; it ends", before->id(), taken_over.error().message());
     before->release();
-    return false;
+    return Resumption::kNone;
   }
   const std::uint64_t own = id();
   const std::uint64_t resumed = before->id();
   server_.revocations().move_grants(resumed, *this);
   server_.metrics().session_resumed();
-  server_.session_table().rename(own, resumed);
-  notices_.rename(resumed);
-  id_.store(resumed);
+  rename(resumed);
   before->id_.store(own);  // so that its late replies cannot end the resumed session
   reconcile_grants();
   if (locked_out_) return Error{Code::kConnectionLost, "resume"};
-  return true;
+  return Resumption::kResumed;
+}
+
+void ServerSession::rename(std::uint64_t session_id) {
+  server_.session_table().rename(id(), session_id);
+  notices_.rename(session_id);
+  id_.store(session_id);
+}
+
+/// Goes on with a session of the process before, whose lanes ended with that process.
+Result<Resumption> ServerSession::restore(const control::Resume& wanted) {
+  if (wanted.memory_id() == 0 || wanted.memory_id() != server_.memory_id())
+    return Resumption::kNone;
+  // First, so that a refused session has taken nothing: its client tries again.
+  if (auto admitted = server_.session_table().admit(*this); !admitted) return admitted.error();
+  const auto claimed = server_.restored_sessions().claim(wanted, handshake_.client_name(),
+                                                         handshake_.proven(), endpoint().kind());
+  if (!claimed) return Resumption::kNone;
+  rename(claimed->id);
+  // A client that does not receive this answer resumes again with the secret that it knows.
+  if (!handshake_.proven()) lane_secret_ = wanted.lane_secret();
+  restored_ = true;
+  region_requests_.take_over_restored();
+  server_.metrics().session_reattached();
+  return Resumption::kRestored;
+}
+
+void ServerSession::note_for_next_process() {
+  WarmMemory* const warm = server_.warm();
+  if (warm == nullptr) return;
+  const bool resumable =
+      handshake_.resumable() && server_.config().limits.session_keep > std::chrono::nanoseconds{0};
+  const transport::MappingClient* const mapping = endpoint().mapping_client();
+  if (!resumable && mapping == nullptr) return;
+  const std::uint64_t process = mapping == nullptr ? 0 : mapping->process_id();
+  const std::uint64_t began = process_began(process);
+  warm->note({.id = id(),
+              .client_name = handshake_.client_name(),
+              .proven = handshake_.proven(),
+              .secret_digest = digest_of(lane_secret_),
+              .transport = endpoint().kind(),
+              .resumable = resumable,
+              .process_id = began == 0 ? 0 : process,  // it is not seen: nothing is known of it
+              .process_began = began});
 }
 
 /// Ends the grants that the client's Hello does not list.
 void ServerSession::reconcile_grants() {
   const auto& known = handshake_.wanted()->grants();
-  for (const GrantSet::Missing& missing : grants_.reconcile({known.begin(), known.end()}))
+  const auto missing_grants = grants_.reconcile({known.begin(), known.end()});
+  if (restored_) return;  // the client asks for each of them
+  for (const GrantSet::Missing& missing : missing_grants)
     events_.queue(events_.revoking(missing.grant_id, missing.reason));
 }
 
@@ -171,6 +218,7 @@ Status ServerSession::take_over(ServerSession& before) {
   // A client that does not receive this answer resumes again with the secret that it knows.
   lane_secret_ = before.lane_secret_;
   resumptions_ = before.resumptions_;
+  restored_ = before.restored_;
   before.released_ = true;  // drops its waiting requests
   return {};
 }
@@ -315,6 +363,7 @@ Result<ServerReply> ServerSession::answer(const Request& request, Raw raw) {
     case Request::kOpen:
     case Request::kFence:
     case Request::kResize:
+    case Request::kReattach:
     case Request::BODY_NOT_SET: break;
   }
   return Error{Code::kProtocol, "request"};

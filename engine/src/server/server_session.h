@@ -122,9 +122,14 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   // Worker; for the parts of the session.
   /// Sends a reply some time after serve() has returned.
   void reply_later(const ServerRequest& asked, Result<ServerReply> answered);
-  /// Resumes the session that the client names in its Hello. False: there is no such session that
-  /// the client may resume. Errors: those of SessionEnder::claim(); kConnectionLost.
-  Result<bool> resume();
+  /// Resumes the session that the client names in its Hello. Errors: those of
+  /// SessionEnder::claim(); kConnectionLost.
+  Result<Resumption> resume();
+  /// It was a session of the process before: its client attaches its grants again, after each
+  /// resumption.
+  [[nodiscard]] bool restored() const noexcept { return restored_; }
+  /// The client may come back to the session in the next process. Once the handshake is complete.
+  void note_for_next_process();
   /// Ends the session because the device did not invalidate the key of an ended grant, with which
   /// the client can still reach the memory. Its lanes end before another session gets that memory.
   void lock_out(const RegionEntry& region, const Error& why);
@@ -142,6 +147,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   Result<ServerReply> acknowledge(const control::EventAckRequest& request);
   Result<ServerReply> notify(const control::NotifyRequest& request);
   Status take_over(ServerSession& before);
+  Result<Resumption> restore(const control::Resume& wanted);
+  void rename(std::uint64_t session_id);
   void reconcile_grants();
 
   ServerCore& server_;
@@ -159,6 +166,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   bool released_ = false;      ///< worker
   bool locked_out_ = false;    ///< worker; see lock_out()
   bool said_goodbye_ = false;  ///< worker
+  bool restored_ = false;      ///< worker
 };
 
 }  // namespace remora::detail

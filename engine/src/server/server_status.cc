@@ -123,6 +123,16 @@ Json describe(const transport::DeviceProtection& protection) {
           {"checks", std::move(checks)}};
 }
 
+/// `restored`: sessions of the process before whose clients have not come back yet.
+Json describe(const WarmMemory* warm, std::size_t restored) {
+  if (warm == nullptr) return {{"enabled", false}};
+  return {{"enabled", true},
+          {"ready", warm->ready()},
+          {"taken_over", warm->reason().empty()},
+          {"reason", warm->reason()},
+          {"sessions_awaited", restored}};
+}
+
 void list_devices(const ServerCore& core, Json& out) {
   Json& used = out["devices"] = Json::array();
   Json& left_out = out["devices_left_out"] = Json::array();
@@ -217,6 +227,7 @@ std::string ServerStatusReport::json(const metrics::StatusQuery& query) const {
                    {"used_bytes", pool.used_bytes},
                    {"freeing_bytes", pool.freeing_bytes},
                    {"orphaned_bytes", core_->orphaned_bytes()}};
+    out["warm_restart"] = describe(core_->warm(), core_->restored_sessions().size());
     list_regions(*core_, query, out);
     list_sessions(*core_, query, out);
   }

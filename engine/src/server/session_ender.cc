@@ -45,11 +45,10 @@ bool SessionEnder::end(std::uint64_t id, SessionEnd why, const ServerSession* on
   return true;
 }
 
-bool SessionEnder::end_all() noexcept {
+bool SessionEnder::end_all(SessionEnd why) noexcept {
   std::vector<Ending> left = server_.session_table().take_all();
-  for (std::size_t i = 0; i < left.size(); ++i)
-    server_.metrics().session_ended(SessionEnd::kStopped);
-  finish(left, SessionEnd::kStopped);
+  for (std::size_t i = 0; i < left.size(); ++i) server_.metrics().session_ended(why);
+  finish(left, why);
   return !left.empty();
 }
 

@@ -36,8 +36,9 @@ class SessionEnder {
   /// Ends sessions that have been taken out of the table. All clients are told before any is waited
   /// for.
   void finish(std::span<Ending> endings, SessionEnd why) noexcept;
-  /// Ends all attached sessions, since the server stops. False: there were none.
-  bool end_all() noexcept;
+  /// Ends all attached sessions, since the server stops or hands its memory over. False: there were
+  /// none.
+  bool end_all(SessionEnd why) noexcept;
   /// Ends the sessions of clients, or keys, that the server does not have any more.
   void end_removed(SessionTable::Removed removed) noexcept;
   /// The client has ended its connection. The lanes end at once; whether the client may come back

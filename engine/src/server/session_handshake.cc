@@ -55,7 +55,7 @@ Result<ServerReply> SessionHandshake::hello(const control::Hello& hello, Raw raw
   if (!welcome) return welcome.error();
   ServerReply answer;
   *answer.reply.mutable_hello() = std::move(*welcome);
-  finish(answer.reply.hello().resumed());
+  finish(answer.reply.hello());
   return answer;
 }
 
@@ -102,7 +102,7 @@ Result<ServerReply> SessionHandshake::prove(const control::ProveRequest& request
   if (!admission) return admission.error();
   ServerReply answer;
   *answer.reply.mutable_prove() = std::move(*admission);
-  finish(welcome->resumed());
+  finish(*welcome);
   return answer;
 }
 
@@ -117,7 +117,7 @@ Result<control::Welcome> SessionHandshake::admit(
   const auto resumed = session_.resume();
   // The session that the client wanted to resume is gone, so the client also gives up this one, and
   // does not resume it.
-  if (wanted_ && resumed && !*resumed) forbid_resumption();
+  if (wanted_ && resumed && *resumed == Resumption::kNone) forbid_resumption();
   const Status admitted =
       resumed ? server_.session_table().admit(session_) : Status{resumed.error()};
   if (admitted) return welcome(*resumed);
@@ -126,7 +126,7 @@ Result<control::Welcome> SessionHandshake::admit(
   return admitted.error();
 }
 
-control::Welcome SessionHandshake::welcome(bool resumed) const {
+control::Welcome SessionHandshake::welcome(Resumption how) const {
   const PoolUsage usage = server_.pool_usage();
   control::Welcome welcome;
   welcome.set_version(version());
@@ -148,23 +148,28 @@ control::Welcome SessionHandshake::welcome(bool resumed) const {
   };
   welcome.set_lease_ms(milliseconds(limits.session_lease));
   welcome.set_keep_ms(milliseconds(limits.session_keep));
-  welcome.set_resumed(resumed);
+  welcome.set_resumed(how == Resumption::kResumed);
+  welcome.set_reattach(how != Resumption::kNone && session_.restored());
   welcome.set_lane_keys(session_.connection().lane_keys() != nullptr);
   return welcome;
 }
 
-void SessionHandshake::finish(bool resumed) {
+void SessionHandshake::finish(const control::Welcome& welcome) {
   REMORA_ASSERT(!complete() && !challenged(), "a handshake is completed once");
   session_.connection().record_activity();
   session_.endpoint().expect_lanes({.session_id = session_.id(), .secret = session_.lane_secret()});
   complete_.store(true);
+  session_.note_for_next_process();
   // Queued behind the answer. ServerDrain sends the event to the sessions that are complete
   // already.
   if (auto event = server_.draining(); event && version() >= 2)
     session_.events().queue(std::move(*event));
   log::info("session {:x}: {}{} over {} ({}){}", session_.id(), client_name_,
             proven() ? ", by its key," : "", to_string(session_.endpoint().kind()),
-            session_.endpoint().peer(), resumed ? ", resumed" : "");
+            session_.endpoint().peer(),
+            welcome.resumed()    ? ", resumed"
+            : welcome.reattach() ? ", resumed from the process before"
+                                 : "");
 }
 
 }  // namespace remora::detail

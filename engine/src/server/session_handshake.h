@@ -23,6 +23,14 @@ namespace remora::detail {
 class ServerCore;
 class ServerSession;
 
+/// What has become of the session that a client wants to go on with.
+enum class Resumption : std::uint8_t {
+  kNone,     ///< the client wants none, or there is none: its session is a new one
+  kResumed,  ///< it goes on, with its grants
+  kRestored  ///< it was a session of the process before: it goes on, and its grants are attached
+             ///< again
+};
+
 /// Worker only, but for the functions that say otherwise. The states: hello expected, proof
 /// expected (auth: keys), complete. A refusal ends the session.
 class SessionHandshake {
@@ -78,8 +86,8 @@ class SessionHandshake {
   Result<ServerReply> challenge(const control::Hello& hello, Raw raw);
   Result<control::Welcome> admit(const std::string& client_name,
                                  const std::optional<config::SecretKey>& proven_key);
-  [[nodiscard]] control::Welcome welcome(bool resumed) const;
-  void finish(bool resumed);
+  [[nodiscard]] control::Welcome welcome(Resumption how) const;
+  void finish(const control::Welcome& welcome);
 
   ServerCore& server_;
   ServerSession& session_;

@@ -1,5 +1,6 @@
 #include "server/worker.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <remora/start_thread.h>
@@ -65,6 +66,14 @@ std::chrono::seconds Worker::job_age() const noexcept {
   if (began == 0) return {};
   return std::chrono::duration_cast<std::chrono::seconds>(
       Clock::now() - Clock::time_point{Clock::duration{began}});
+}
+
+std::chrono::seconds Worker::progress_age() const noexcept {
+  const Clock::rep began = job_began_.load(std::memory_order_relaxed);
+  if (began == 0) return {};
+  const Clock::rep latest = std::max(began, stepped_.load(std::memory_order_relaxed));
+  return std::chrono::duration_cast<std::chrono::seconds>(
+      Clock::now() - Clock::time_point{Clock::duration{latest}});
 }
 
 std::size_t Worker::jobs_waiting() const {

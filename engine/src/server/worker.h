@@ -40,6 +40,12 @@ class Worker {
 
   /// How long the present job has run; 0: there is none.
   [[nodiscard]] std::chrono::seconds job_age() const noexcept;
+  /// How long ago the present job began, or made its latest step; 0: there is no job.
+  [[nodiscard]] std::chrono::seconds progress_age() const noexcept;
+  /// The present job, which takes long, has made a step. Worker.
+  void note_step() noexcept {
+    stepped_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  }
   [[nodiscard]] std::size_t jobs_waiting() const REMORA_EXCLUDES(mutex_);
 
  private:
@@ -52,6 +58,7 @@ class Worker {
   bool stopping_ REMORA_GUARDED_BY(mutex_) = false;
   bool ended_ REMORA_GUARDED_BY(mutex_) = false;
   std::atomic<Clock::rep> job_began_{0};  ///< 0: no job runs
+  std::atomic<Clock::rep> stepped_{0};    ///< see note_step()
   std::thread thread_;
 };
 

@@ -31,6 +31,9 @@ struct GrantRequest {
   bool cpu_atomics = false;
   /// Of the region. Grants of different epochs share nothing that a client can reach it by.
   std::uint64_t epoch = 0;
+  /// The keys of the extents that the client holds from the process before, and which are to be
+  /// theirs again. Empty: new ones. Only where keys are the transport's own to choose (tcp).
+  std::span<const std::uint32_t> keys{};
 };
 
 /// Keeps a grant valid; revokes it on destruction. Used by one thread at a time.

@@ -90,6 +90,9 @@ class Listener {
   /// Whether new clients can be served: an error once one could not be, for want of something at
   /// the server, until that is there again. **Blocks** for milliseconds then. Any thread.
   [[nodiscard]] virtual Status serving() noexcept { return {}; }
+  /// The server ends, and another process serves the same memory: clients are not told that it has
+  /// gone.
+  virtual void hand_over() noexcept {}
   /// Null where no device serves: shm and tcp. The listener owns it.
   [[nodiscard]] virtual ListenerDevices* devices() noexcept { return nullptr; }
 };

@@ -42,6 +42,8 @@ class MappingClient {
   virtual ~MappingClient() = default;
   /// True: the process has ended. False: it lives, or the kernel does not tell. Any thread.
   [[nodiscard]] virtual bool has_exited() const noexcept = 0;
+  /// As this process sees it; 0: it does not. Any thread.
+  [[nodiscard]] virtual std::uint64_t process_id() const noexcept = 0;
 };
 
 /// Thread safety: the control thread calls receive() and take_notices(); one thread at a time, a

@@ -71,7 +71,7 @@ rdma:
   timeout: 20
   retry_count: 0
   rnr_retry: 7
-pool: {size: 8MiB, piece: 2MiB, huge_pages: require, populate: false, core_dump: true}
+pool: {size: 8MiB, piece: 2MiB, huge_pages: require, populate: false, core_dump: true, warm_restart: true}
 regions:
   - {name: a.b_c-D9, size: 1MiB, block: 64, rights: [atomic, read], atomics: mlx5_0, shm: true}
   - {name: b, size: 128B, block: 128B, atomics: cpu}

@@ -165,8 +165,8 @@ TEST(Rules, DoNotFollowFromBadValues) {
   EXPECT_EQ(faults(with_pool("listen: {address: 0.0.0.0}\nauth: psk\n")),
             "f.yaml:3:7: auth: must be none or keys, found 'psk'\n");
   EXPECT_EQ(faults("pool: 1MiB\nregions: [{name: a, size: 4KiB}]\n"),
-            "f.yaml:1:7: pool: expected a map with the keys size, piece, huge_pages, populate "
-            "and core_dump, found text\n");
+            "f.yaml:1:7: pool: expected a map with the keys size, piece, huge_pages, "
+            "populate, core_dump and warm_restart, found text\n");
 }
 
 ServerConfig by_hand() {

@@ -55,6 +55,7 @@ pool:
   huge_pages: try                         # default
   populate: true                          # default
   core_dump: false                        # default
+  warm_restart: false                     # default
 regions:
   - name: "null"                          # f.yaml:4
     size: 8KiB                            # f.yaml:4

@@ -109,6 +109,9 @@ struct Pool {
   bool populate = true;
   /// Core dumps of the server contain the pool: what clients have stored, readable.
   bool core_dump = false;
+  /// The memory outlives the process: the next one takes it over, from a store of descriptors that
+  /// Server::start() gets.
+  bool warm_restart = false;
 
   friend bool operator==(const Pool&, const Pool&) = default;
 };

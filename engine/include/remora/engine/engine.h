@@ -167,7 +167,7 @@ struct EngineOptions {
 /// What a server has told of itself at the handshake.
 struct ServerInfo {
   std::string name{};
-  std::uint64_t boot_id = 0;    ///< one life of the server process
+  std::uint64_t boot_id = 0;    ///< one life of the server process, as the session began
   std::uint64_t memory_id = 0;  ///< one life of its memory's contents
   std::uint64_t pool_bytes = 0;
   std::uint64_t pool_free_bytes = 0;

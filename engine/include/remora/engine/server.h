@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <remora/config/server_config.h>
+#include <remora/engine/descriptor_store.h>
 #include <remora/engine/region.h>
 #include <remora/engine/types.h>
 #include <remora/owned.h>
@@ -116,10 +117,15 @@ class Server {
   /// configuration); kInvalidArgument; kCancelled (`stop`). `refused` takes the transports that are
   /// not offered, also when this succeeds: with `auto` they are left out where the machine does not
   /// have them.
+  /// `store`: with `pool.warm_restart`, where the process before has left its memory, and where
+  /// this one leaves its own: see docs/warm-restart.md. Errors, then: also kUnsupported (no store);
+  /// kTimedOut (the process before still runs); those of DescriptorStore. Memory that cannot be
+  /// taken over is no error: the memory is new, and the log and status_json() say why.
   static Result<Server> start(const config::ServerConfig& config,
                               std::shared_ptr<metrics::Registry> registry = nullptr,
                               std::vector<RefusedTransport>* refused = nullptr,
-                              std::stop_token stop = {}, StartProgressHandler on_progress = {});
+                              std::stop_token stop = {}, StartProgressHandler on_progress = {},
+                              std::shared_ptr<DescriptorStore> store = nullptr);
   ~Server();
   Server(Server&&) noexcept;
   Server& operator=(Server&&) noexcept;
@@ -129,8 +135,18 @@ class Server {
   /// ends the others, frees everything. Idempotent. Blocks for that and at most about 2 s. The
   /// destructor does the same.
   void stop() noexcept;
+  /// As stop(), but leaves the memory to the next process: sessions are not told and not waited
+  /// for, and their clients go on with that process. Without `pool.warm_restart`, or where the
+  /// memory cannot be left any more (the log has said why): stop(). What the application changes
+  /// while this runs may be lost.
+  void hand_over() noexcept;
   /// Ends the wait for sessions in a stop() that runs or comes. Returns at once; from any thread.
   void expedite_stop() noexcept;
+
+  /// Whether the server makes progress: its control thread comes round, and the request at work
+  /// does not take ten times limits.request_timeout without a step. Errors: kTimedOut; the subject
+  /// says which of both stands still.
+  [[nodiscard]] Status alive() const;
 
   /// Calls `handler` for each write with notice to the region of this name, there already or not.
   /// An empty one takes it away; without one notices are dropped and counted. On return the handler

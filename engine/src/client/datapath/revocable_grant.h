@@ -4,14 +4,28 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include <remora/engine/types.h>
 #include <remora/result.h>
 
 #include "client/datapath/operation.h"
 #include "transport/wire_extent.h"
 
 namespace remora::detail {
+
+/// What a server is told of a grant that it is to give again.
+struct HeldGrant {
+  std::uint64_t grant_id = 0;
+  std::string name{};
+  Rights rights = Rights::kNone;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t incarnation = 0;
+  std::uint64_t epoch = 0;
+  /// The extents, in the region's order.
+  std::vector<transport::WireExtent> extents{};
+};
 
 /// A grant that the server may revoke. Any thread may call its functions.
 class RevocableGrant {
@@ -27,6 +41,8 @@ class RevocableGrant {
   [[nodiscard]] virtual std::uint64_t grant_id() const noexcept = 0;
   /// The extents, in the region's order.
   [[nodiscard]] virtual const std::vector<transport::WireExtent>& extents() const noexcept = 0;
+  /// The grant as the server gave it.
+  [[nodiscard]] virtual HeldGrant held() const = 0;
   /// Whether a checked operation of this session is of this grant.
   [[nodiscard]] virtual bool owns(const OperationRecord& operation) const noexcept = 0;
   /// The server revokes the grant: from now on every operation is refused before it reaches a lane.

@@ -103,6 +103,16 @@ RegionGrant::~RegionGrant() {
   session_->channel().close_grant(grant_id_);
 }
 
+HeldGrant RegionGrant::held() const {
+  return {.grant_id = grant_id_,
+          .name = info_.name,
+          .rights = rights_,
+          .size_bytes = info_.size_bytes,
+          .incarnation = info_.incarnation,
+          .epoch = info_.epoch,
+          .extents = grant_.extents};
+}
+
 Error RegionGrant::named(const Error& error) const noexcept {
   return error.with_server(session_->server_address()).with_subject(info_.name);
 }

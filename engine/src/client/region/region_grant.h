@@ -76,6 +76,7 @@ class RegionGrant final : public RevocableGrant {
     return grant_.extents;
   }
   [[nodiscard]] std::uint64_t grant_id() const noexcept override { return grant_id_; }
+  [[nodiscard]] HeldGrant held() const override;
   /// The URI with which the region was opened, and the engine that has opened it. Both are set
   /// before the grant is shared.
   [[nodiscard]] const Uri& uri() const noexcept { return uri_; }

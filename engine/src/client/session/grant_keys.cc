@@ -20,6 +20,8 @@ namespace {
 /// first. An attempt to resume has no deadline of its own for all grants.
 constexpr std::chrono::seconds kRenewTime{5};
 constexpr std::chrono::milliseconds kRenewWindowTime{1};
+/// A server process that has begun anew registers all of the memory again.
+constexpr std::chrono::seconds kAttachGibTime{1};
 
 /// A device without free resources may have some a moment later, when other sessions release
 /// theirs. The time to wait for that, for all grants together.
@@ -133,14 +135,23 @@ Result<std::vector<WireExtent>> GrantKeys::fetch_extents(const control::OpenRepl
 
 Status GrantKeys::renew() {
   if (table_ == nullptr) return {};
+  return for_each_held([this](const HeldGrant& grant) { return renew_keys_of(grant); });
+}
+
+Status GrantKeys::reattach() {
+  if (!session_.handshake().reattaches()) return {};
+  return for_each_held([this](const HeldGrant& grant) { return reattach_one(grant); });
+}
+
+Status GrantKeys::for_each_held(const std::function<Status(const HeldGrant& grant)>& what) {
   const Deadline patient_until = Clock::now() + kShortageTime;
-  for (const RevocationTracker::Extents& each : session_.revocations().held_extents()) {
-    Status renewed = renew_keys_of(each);
-    while (is_shortage(renewed) && Clock::now() < patient_until &&
+  for (const HeldGrant& each : session_.revocations().held_grants()) {
+    Status done = what(each);
+    while (is_shortage(done) && Clock::now() < patient_until &&
            session_.sleep_unless_ended(kShortagePause))
-      renewed = renew_keys_of(each);
-    if (renewed) continue;
-    const Error& why = renewed.error();
+      done = what(each);
+    if (done) continue;
+    const Error& why = done.error();
     switch (why.code()) {
       case Code::kConnectionLost:
       case Code::kTimedOut:
@@ -150,8 +161,8 @@ Status GrantKeys::renew() {
             each.grant_id, why.reason() == Reason::kNone ? Reason::kRevoked : why.reason());
         break;
       default:
-        log::warn("session with {}: grant {} gets no keys any more: {}", session_.server_address(),
-                  each.grant_id, why.message());
+        log::warn("session with {}: grant {} of {} ends: {}", session_.server_address(),
+                  each.grant_id, each.name, why.message());
         session_.revocations().set_revoked(each.grant_id, Reason::kRevoked);
         session_.channel().close_grant(each.grant_id);
     }
@@ -159,7 +170,25 @@ Status GrantKeys::renew() {
   return {};
 }
 
-Status GrantKeys::renew_keys_of(const RevocationTracker::Extents& grant) {
+/// The server process is a new one. It knows the region, and gives the grant again unless the grant
+/// was fenced or revoked since.
+Status GrantKeys::reattach_one(const HeldGrant& grant) {
+  Request request;
+  control::ReattachRequest& wanted = *request.mutable_reattach();
+  wanted.set_grant_id(grant.grant_id);
+  wanted.set_name(grant.name);
+  wanted.set_rights(static_cast<std::uint32_t>(grant.rights));
+  wanted.set_size_bytes(grant.size_bytes);
+  wanted.set_incarnation(grant.incarnation);
+  wanted.set_epoch(grant.epoch);
+  if (session_.kind() == TransportKind::kTcp)
+    for (const WireExtent& extent : grant.extents) wanted.add_keys(extent.remote_key);
+  const Deadline deadline = Clock::now() + kRenewTime + kAttachGibTime * (grant.size_bytes >> 30U);
+  const auto answer = session_.call(std::move(request), "resume", deadline);
+  return answer ? Status{} : Status{answer.error()};
+}
+
+Status GrantKeys::renew_keys_of(const HeldGrant& grant) {
   const Error malformed = Error{Code::kProtocol, "resume"}.with_subject("keys of another grant");
   const Deadline deadline =
       Clock::now() + kRenewTime + kRenewWindowTime * (grant.extents.size() * lane_count());

@@ -3,6 +3,7 @@
 /// The keys of a session's grants.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -44,6 +45,10 @@ class GrantKeys {
   /// Errors: kLimitExceeded.
   Result<transport::AttachedGrant> with_tokens(transport::AttachedGrant grant,
                                                const transport::LaneKeys& keys);
+  /// Attaches all held grants again, at a server process that has the memory of the one before. By
+  /// the reconnector, when there are lanes again. A grant that has ended meanwhile is revoked here;
+  /// the others go on. Errors: kConnectionLost, kTimedOut, kProtocol.
+  Status reattach();
   /// Gets new keys for all held grants. By the reconnector, when there are lanes again and no
   /// request is posted yet. A grant that gets no keys is revoked, here and at the server; the
   /// others go on. Errors: kConnectionLost, kTimedOut, kProtocol.
@@ -54,7 +59,11 @@ class GrantKeys {
   [[nodiscard]] bool has_lane_keys(const control::Extent& extent) const noexcept;
   /// Only if has_lane_keys(extent).
   void set_lane_keys(std::uint32_t token, const control::Extent& extent) noexcept;
-  Status renew_keys_of(const RevocationTracker::Extents& grant);
+  /// Does `what` for each held grant. A grant for which that fails is revoked, here and at the
+  /// server.
+  Status for_each_held(const std::function<Status(const HeldGrant& grant)>& what);
+  Status reattach_one(const HeldGrant& grant);
+  Status renew_keys_of(const HeldGrant& grant);
 
   SessionCore& session_;
   std::shared_ptr<transport::RkeyTable> table_;  ///< null: one key for all lanes

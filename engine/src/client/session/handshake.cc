@@ -32,6 +32,7 @@ Request Handshake::hello_request() {
   hello.set_lane_keys(session_.kind() == TransportKind::kRdma);
   if (ticket_.session_id == 0) return request;
   hello.mutable_resume()->set_session_id(ticket_.session_id);
+  hello.mutable_resume()->set_memory_id(server_.memory_id);
   // With a key the client sends no secret here: this server has not proven its identity yet.
   if (!options.key) hello.mutable_resume()->set_lane_secret(ticket_.secret);
   // The server closes the grants that this list leaves out, so no close requests are needed.
@@ -102,8 +103,11 @@ void Handshake::begin_session(const control::Welcome& welcome) {
 Status Handshake::resume_session(const control::Welcome& welcome) {
   if (welcome.memory_id() != server_.memory_id)
     return Error{Code::kStaleRegion, "hello"}.with_reason(Reason::kNewMemory);
-  if (!welcome.resumed() || welcome.session_id() != ticket_.session_id)
+  // A new process with the same memory has the session, and not its grants.
+  const bool goes_on = welcome.resumed() || welcome.reattach();
+  if (!goes_on || welcome.session_id() != ticket_.session_id)
     return Error{Code::kConnectionLost, "hello"}.with_reason(Reason::kLapsed);
+  reattaches_ = welcome.reattach();
   ticket_.secret = welcome.lane_secret();
   return {};
 }

@@ -41,6 +41,9 @@ class Handshake {
   [[nodiscard]] bool resumable() const noexcept { return resumable_; }
   /// The ticket with which lanes are opened; a new one after each hello.
   [[nodiscard]] const transport::LaneTicket& ticket() const noexcept { return ticket_; }
+  /// The server process is not the one that gave the grants: each is to be attached again. By the
+  /// reconnector.
+  [[nodiscard]] bool reattaches() const noexcept { return reattaches_; }
 
  private:
   control::Request hello_request();
@@ -56,6 +59,7 @@ class Handshake {
   std::atomic<std::uint32_t> version_{0};
   std::chrono::milliseconds lease_{0};
   bool resumable_ = false;
+  bool reattaches_ = false;
   transport::LaneTicket ticket_;
 };
 

@@ -180,6 +180,7 @@ Status Reconnector::resume(Deadline deadline, Deadline until) {
   deadline = no_longer_than(kAttemptTime);
   auto lanes = session_.lane_set().open_again(deadline);
   if (!lanes) return lanes.error();
+  if (auto status = session_.grant_keys().reattach(); !status) return status;
   if (auto status = session_.grant_keys().renew(); !status) return status;
   if (const auto* const domain = session_.memory_domain())
     session_.engine().memory().renew_keys(*domain);

@@ -11,7 +11,6 @@
 
 #include "base/log.h"
 #include "client/datapath/lane_driver.h"
-#include "client/datapath/revocable_grant.h"
 #include "client/session/session_core.h"
 
 namespace remora::detail {
@@ -69,11 +68,11 @@ std::vector<std::uint64_t> RevocationTracker::grants_to_resume(std::size_t max_b
   return held;
 }
 
-std::vector<RevocationTracker::Extents> RevocationTracker::held_extents() const {
+std::vector<HeldGrant> RevocationTracker::held_grants() const {
   const MutexLock lock{mutex_};
-  std::vector<Extents> held;
+  std::vector<HeldGrant> held;
   for (const auto& [grant_id, each] : grants_)
-    if (each.grant->revoked() == Reason::kNone) held.push_back({grant_id, each.grant->extents()});
+    if (each.grant->revoked() == Reason::kNone) held.push_back(each.grant->held());
   return held;
 }
 

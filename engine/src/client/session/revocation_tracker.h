@@ -15,11 +15,10 @@
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
 #include "client/datapath/operation.h"
-#include "transport/wire_extent.h"
+#include "client/datapath/revocable_grant.h"
 
 namespace remora::detail {
 
-class RevocableGrant;
 class SessionCore;
 
 /// Thread-safe, unless said otherwise.
@@ -47,13 +46,9 @@ class RevocationTracker {
   /// The held grants, for a hello that resumes the session: the server gives up all others. At most
   /// so many that their numbers take `max_bytes` in a message; the others are revoked.
   std::vector<std::uint64_t> grants_to_resume(std::size_t max_bytes);
-  /// The extents of a held grant that is not revoked.
-  struct Extents {
-    std::uint64_t grant_id;
-    std::vector<transport::WireExtent> extents;
-  };
-  /// Copies: the caller never becomes the last owner of a grant.
-  [[nodiscard]] std::vector<Extents> held_extents() const;
+  /// The held grants that are not revoked. Copies: the caller never becomes the last owner of a
+  /// grant.
+  [[nodiscard]] std::vector<HeldGrant> held_grants() const;
   /// The server has revoked the grant, as it says in an answer.
   void set_revoked(std::uint64_t grant_id, Reason reason) noexcept;
   /// Why the grant of an operation was revoked, or kNone. Waits for nothing, and takes no lock

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 #include <utility>
+
+#include <remora/assert.h>
 
 #include "protocol/messages.h"
 
@@ -59,8 +62,54 @@ Status Catalog::may_add(const std::string& name) const {
   return {};
 }
 
+/// Tells the journal, with each change of a region, of all regions.
+void Catalog::record() noexcept {
+  if (journal_ == nullptr) return;
+  try {
+    std::vector<JournaledRegion> regions;
+    regions.reserve(regions_.size());
+    for (const auto& [name, entry] : regions_) regions.push_back(entry->journaled());
+    journal_->record(regions, next_epoch_);
+  } catch (const std::bad_alloc&) {
+    journal_->record_nothing();
+  }
+}
+
+void Catalog::hold_all(Deadline until) noexcept {
+  const MutexLock lock{mutex_};
+  for (const auto& [name, entry] : regions_) entry->hold(until);
+}
+
+void Catalog::record_all() {
+  const MutexLock lock{mutex_};
+  record();
+}
+
+void Catalog::restore(std::vector<Restored> regions, std::uint64_t next_epoch) {
+  const MutexLock lock{mutex_};
+  REMORA_ASSERT(regions_.empty(), "regions are restored before any is created");
+  next_epoch_ = next_epoch;
+  for (Restored& each : regions) {
+    REMORA_ASSERT(each.info.epoch < next_epoch, "the epoch of a region only rises");
+    std::string name = each.info.name;
+    auto entry = std::make_shared<RegionEntry>(std::move(each.info), std::move(each.memory), owned_,
+                                               each.session_id);
+    if (each.moved) entry->set_moved();
+    regions_.emplace(std::move(name), std::move(entry));
+  }
+}
+
+std::vector<std::shared_ptr<RegionEntry>> Catalog::of_session(std::uint64_t session_id) const {
+  std::vector<std::shared_ptr<RegionEntry>> found;
+  const MutexLock lock{mutex_};
+  for (const auto& [name, entry] : regions_)
+    if (entry->session_id() == session_id) found.push_back(entry);
+  return found;
+}
+
 Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
-                                   std::string_view owner, const PopulateSteps& steps) {
+                                   std::string_view owner, const PopulateSteps& steps,
+                                   std::uint64_t session_id) {
   if (auto status = check(spec); !status) return status.error();
   {
     const MutexLock lock{mutex_};
@@ -85,7 +134,9 @@ Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
                   .access = spec.access,
                   .lifetime = spec.lifetime,
                   .ttl = spec.ttl};
-  regions_.emplace(spec.name, std::make_shared<RegionEntry>(info, std::move(*memory), owned_));
+  regions_.emplace(spec.name,
+                   std::make_shared<RegionEntry>(info, std::move(*memory), owned_, session_id));
+  record();
   return info;
 }
 
@@ -119,6 +170,7 @@ bool Catalog::retire(const RegionEntry& entry) noexcept {
   if (found == regions_.end() || found->second.get() != &entry) return false;
   retired = std::move(found->second);
   regions_.erase(found);
+  record();
   return true;
 }
 
@@ -137,6 +189,7 @@ bool Catalog::expire(const RegionEntry& entry) noexcept {
   if (found == regions_.end() || found->second.get() != &entry || !entry.expired()) return false;
   removed = std::move(found->second);
   regions_.erase(found);
+  record();
   return true;
 }
 
@@ -157,6 +210,7 @@ Status Catalog::grow(RegionEntry& entry, std::uint64_t size_bytes, Deadline dead
   auto grown = pool_->grow(*entry.memory(), size_bytes, deadline);
   if (!grown) return grown.error().with_subject(entry.name());
   entry.set_memory(std::move(*grown));
+  record_all();
   return {};
 }
 
@@ -167,12 +221,14 @@ Status Catalog::check_shrink(const RegionEntry& entry) {
 
 Status Catalog::shrink(RegionEntry& entry, std::uint64_t size_bytes) {
   const Status shrunk = entry.shrink(*pool_, size_bytes);
+  if (shrunk) record_all();
   return shrunk ? shrunk : shrunk.error().with_subject(entry.name() + ": a view has it open");
 }
 
 void Catalog::raise_epoch(RegionEntry& entry) noexcept {
   const MutexLock lock{mutex_};
   entry.raise_epoch(next_epoch_++);
+  record();
 }
 
 Status Catalog::remove(std::string_view name) {
@@ -182,8 +238,12 @@ Status Catalog::remove(std::string_view name) {
   if (found == regions_.end()) return unknown(name);
   if (const std::uint64_t open = found->second->open_count(); open > 0)
     return Error{Code::kBusy, "remove"}.with_subject(name).with_limit(open, 0);
+  if (found->second->held())
+    return Error{Code::kBusy, "remove"}.with_subject(
+        std::string{name} + ": clients may come back to it after the restart");
   removed = std::move(found->second);
   regions_.erase(found);
+  record();
   return {};
 }
 

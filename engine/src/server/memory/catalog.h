@@ -17,19 +17,38 @@
 #include "server/memory/owned_bytes.h"
 #include "server/memory/pool.h"
 #include "server/memory/region_entry.h"
+#include "server/memory/region_journal.h"
 
 namespace remora::detail {
 
 /// Thread-safe.
 class Catalog {
  public:
-  Catalog(std::shared_ptr<Pool> pool, std::size_t regions_max)
-      : pool_{std::move(pool)}, regions_max_{regions_max} {}
+  /// `journal`: outlives the catalog, and is told of each change before it is answered; or null.
+  Catalog(std::shared_ptr<Pool> pool, std::size_t regions_max, RegionJournal* journal = nullptr)
+      : pool_{std::move(pool)}, regions_max_{regions_max}, journal_{journal} {}
 
-  /// `spec.atomic_domain` is decided already. `owner` empty: the server. Errors: kInvalidArgument,
-  /// kAlreadyExists, kLimitExceeded, kOutOfMemory, kTimedOut.
+  /// A region of the process before, with its memory. Before the server accepts clients.
+  struct Restored {
+    RegionInfo info;
+    std::uint64_t session_id;
+    std::shared_ptr<RegionMemory> memory;
+    bool moved;  ///< see RegionEntry::set_moved()
+  };
+  void restore(std::vector<Restored> regions, std::uint64_t next_epoch);
+  /// See RegionEntry::hold(): of all regions that there are.
+  void hold_all(Deadline until) noexcept;
+  /// Tells the journal of the regions as they are.
+  void record_all();
+  /// The regions of Lifetime::kSession that this session has created.
+  [[nodiscard]] std::vector<std::shared_ptr<RegionEntry>> of_session(
+      std::uint64_t session_id) const;
+
+  /// `spec.atomic_domain` is decided already. `owner` empty: the server. `session_id`: of
+  /// Lifetime::kSession, the session that creates it. Errors: kInvalidArgument, kAlreadyExists,
+  /// kLimitExceeded, kOutOfMemory, kTimedOut.
   Result<RegionInfo> create(const RegionSpec& spec, Deadline deadline, std::string_view owner = {},
-                            const PopulateSteps& steps = {});
+                            const PopulateSteps& steps = {}, std::uint64_t session_id = 0);
   /// The bytes of the pool that the regions of this owner take.
   [[nodiscard]] std::uint64_t owned_bytes(std::string_view owner) const {
     return owned_->of(owner);
@@ -69,7 +88,7 @@ class Catalog {
   [[nodiscard]] std::vector<std::shared_ptr<RegionEntry>> expired() const;
   /// Removes a region that is still expired.
   bool expire(const RegionEntry& entry) noexcept;
-  /// Errors: kUnknownRegion, kBusy.
+  /// Errors: kUnknownRegion; kBusy: a session has it open, or may come back to it.
   Status remove(std::string_view name);
   /// Up to `max` regions with names greater than `after`, in order; without those that `shown`
   /// (empty: none) is false for.
@@ -81,9 +100,11 @@ class Catalog {
  private:
   /// Whether a region of this name may be added.
   [[nodiscard]] Status may_add(const std::string& name) const REMORA_REQUIRES(mutex_);
+  void record() noexcept REMORA_REQUIRES(mutex_);
 
   std::shared_ptr<Pool> pool_;
   std::size_t regions_max_;
+  RegionJournal* const journal_;
   std::shared_ptr<OwnedBytes> owned_ = std::make_shared<OwnedBytes>();
   mutable Mutex mutex_;
   std::map<std::string, std::shared_ptr<RegionEntry>, std::less<>> regions_

@@ -54,8 +54,9 @@ Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options, const Pl
                                            const config::CgroupFiles& groups) {
   const std::uint64_t size = round_up(options.size_bytes, config::kPoolPageBytes);
   if (auto status = check_memory(options, size, groups); !status) return status.error();
+  const std::uint64_t address = options.warm_restart ? SharedMemory::lasting_address() : 0;
   auto memory = SharedMemory::create("remora-pool", size, options.huge_pages, options.populate,
-                                     placement, steps, options.core_dump);
+                                     placement, steps, options.core_dump, address);
   if (!memory) return memory.error();
   if (options.huge_pages == config::HugePages::kTry && !memory->huge())
     log::info("pool: no 2 MiB pages to be had, using ordinary ones");
@@ -63,10 +64,80 @@ Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options, const Pl
   pool->groups_ = groups;
   // A part of such a page does not go back to the system.
   if (options.huge_pages == config::HugePages::kRequire1GiB) pool->keep_pages();
-  auto cleaner = start_thread("remora-cleaner", [raw = pool.get()] { raw->clean(); });
-  if (!cleaner) return cleaner.error();
-  pool->cleaner_ = std::move(*cleaner);
+  if (auto started = pool->start_cleaner(); !started) return started.error();
   return pool;
+}
+
+Result<std::shared_ptr<Pool>> Pool::adopt(SharedMemory memory, const config::Pool& options,
+                                          const Placement& placement, std::uint64_t page_bytes,
+                                          std::vector<PoolExtent> used) {
+  // Its pages are those that pool.huge_pages named before. See create().
+  const bool gib = memory.huge() && memory.page_bytes() > config::kHugePageBytes;
+  auto pool = std::make_shared<Pool>(std::move(memory), options, placement, page_bytes);
+  if (gib) pool->keep_pages();
+  pool->begin_with(std::move(used));
+  if (auto started = pool->start_cleaner(); !started) return started.error();
+  return pool;
+}
+
+Status Pool::start_cleaner() {
+  auto cleaner = start_thread("remora-cleaner", [this] { clean(); });
+  if (!cleaner) return cleaner.error();
+  cleaner_ = std::move(*cleaner);
+  return {};
+}
+
+/// Regions have `used`; what lies between is to be zeroed, in steps, so that some is soon free.
+void Pool::begin_with(std::vector<PoolExtent> used) {
+  constexpr std::uint64_t kStepBytes = 64ULL << 20U;
+  std::sort(used.begin(), used.end(), [](const PoolExtent& a, const PoolExtent& b) {
+    return a.offset_bytes < b.offset_bytes;
+  });
+  const MutexLock lock{mutex_};
+  for (FreeList& list : free_) list.clear();
+  std::uint64_t at = 0;
+  const auto leave_until = [&](std::uint64_t end) {
+    mutex_.assert_held();
+    while (at < end) {
+      const std::uint64_t piece_end = (at / piece_bytes_ + 1) * piece_bytes_;
+      const std::uint64_t length = std::min({end, piece_end, at + kStepBytes}) - at;
+      usage_.freeing_bytes += length;
+      // Pages that are not to be populated go back to the system, and are zero when they return.
+      const bool punched = !populate_ && !memory_.huge() && memory_.punch(at, length).ok();
+      dirty_.push_back({.extents = {{at, length}}, .punched = punched, .inherited = true});
+      at += length;
+    }
+  };
+  for (const PoolExtent& extent : used) {
+    leave_until(extent.offset_bytes);
+    REMORA_ASSERT(at == extent.offset_bytes, "extents that are taken over do not overlap");
+    at += extent.length_bytes;
+    usage_.used_bytes += extent.length_bytes;
+  }
+  leave_until(usage_.total_bytes);
+  frozen_ = true;
+}
+
+std::shared_ptr<RegionMemory> Pool::adopt_region(std::uint64_t size_bytes,
+                                                 std::vector<PoolExtent> extents,
+                                                 std::unique_ptr<SharedMemory> own) {
+  auto share = std::make_shared<PoolShare>(shared_from_this(), std::move(extents));
+  return std::make_shared<RegionMemory>(shared_from_this(), size_bytes,
+                                        RegionMemory::Shares{std::move(share)}, std::move(own));
+}
+
+void Pool::accept() noexcept {
+  const MutexLock lock{mutex_};
+  frozen_ = false;
+}
+
+void Pool::hand_over() noexcept {
+  {
+    const MutexLock lock{mutex_};
+    frozen_ = true;
+    stop_ = true;
+  }
+  changed_.notify_all();
 }
 
 Pool::Pool(SharedMemory memory, const config::Pool& options, Placement placement,
@@ -79,6 +150,7 @@ Pool::Pool(SharedMemory memory, const config::Pool& options, Placement placement
                                                                         : options.huge_pages},
       populate_{options.populate},
       core_dump_{options.core_dump},
+      lasting_{options.warm_restart},
       placement_{std::move(placement)} {
   const std::uint64_t total_bytes = memory_.bytes().size();
   usage_.total_bytes = total_bytes;
@@ -188,7 +260,8 @@ Result<std::unique_ptr<SharedMemory>> Pool::share(std::span<const PoolExtent> ex
     if (auto status = memory_.punch(extent.offset_bytes, extent.length_bytes); !status)
       return status.error();
   auto own = SharedMemory::create("remora-region", round_up(size_bytes, page_bytes_), huge_pages_,
-                                  populate_, placement_, steps, core_dump_);
+                                  populate_, placement_, steps, core_dump_,
+                                  lasting_ ? SharedMemory::lasting_address() : 0);
   if (!own) return own.error();
   return std::make_unique<SharedMemory>(std::move(*own));
 }
@@ -290,6 +363,7 @@ void Pool::recycle(std::vector<PoolExtent> extents, bool punched) noexcept {
     usage_.used_bytes -= extent.length_bytes;
     usage_.freeing_bytes += extent.length_bytes;
   }
+  if (frozen_) return;
   dirty_.push_back({std::move(extents), punched});
   changed_.notify_all();
 }
@@ -298,17 +372,17 @@ void Pool::recycle(std::vector<PoolExtent> extents, bool punched) noexcept {
 bool Pool::make_clean(const Dirty& dirty) const noexcept {
   bool clean = true;
   for (const PoolExtent& extent : dirty.extents) {
-    if (!dirty.punched) {
-      std::memset(memory_.bytes().data() + extent.offset_bytes, 0, extent.length_bytes);
-      continue;
-    }
     // Fresh pages are zero. Where others have taken the huge pages meanwhile, the first access
     // would kill the process that touches one, so they are populated before the extent is free.
-    if (!populate_ && !memory_.huge()) continue;
-    if (auto status = memory_.populate(extent.offset_bytes, extent.length_bytes); !status) {
-      log::warn("pool: {}; trying again", status.error().message());
-      clean = false;
-    }
+    const bool may_lack_pages = dirty.punched || dirty.inherited;
+    if (may_lack_pages && (populate_ || memory_.huge()))
+      if (auto status = memory_.populate(extent.offset_bytes, extent.length_bytes); !status) {
+        log::warn("pool: {}; trying again", status.error().message());
+        clean = false;
+        continue;
+      }
+    if (!dirty.punched)
+      std::memset(memory_.bytes().data() + extent.offset_bytes, 0, extent.length_bytes);
   }
   return clean;
 }

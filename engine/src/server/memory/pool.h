@@ -56,6 +56,16 @@ class Pool : public std::enable_shared_from_this<Pool> {
                                               std::uint64_t page_bytes_min = config::kPoolPageBytes,
                                               const PopulateSteps& steps = {},
                                               const config::CgroupFiles& groups = {});
+  /// The pool of the process before, of which its regions have `used`: extents of whole pages
+  /// within pieces that do not overlap. All else is zeroed before it is handed out. `options`: the
+  /// size of a piece is that of the process before. Errors: those of start_thread().
+  static Result<std::shared_ptr<Pool>> adopt(SharedMemory memory, const config::Pool& options,
+                                             const Placement& placement, std::uint64_t page_bytes,
+                                             std::vector<PoolExtent> used);
+  /// The memory of one of those regions. `own`: its memfd (shm), or null.
+  std::shared_ptr<RegionMemory> adopt_region(std::uint64_t size_bytes,
+                                             std::vector<PoolExtent> extents,
+                                             std::unique_ptr<SharedMemory> own);
   Pool(SharedMemory memory, const config::Pool& options, Placement placement,
        std::uint64_t page_bytes_min);
   ~Pool();
@@ -88,6 +98,11 @@ class Pool : public std::enable_shared_from_this<Pool> {
   /// Devices know the pool's pages: none goes back to the system from here on, not even those that
   /// the memfd of a shareable region stands in for. Before any region is.
   void keep_pages() noexcept { keep_pages_ = true; }
+  /// Of adopt(): the server serves. Before, regions that go leave their bytes as they are, since a
+  /// start that fails leaves the memory to the next process.
+  void accept() noexcept;
+  /// Another process takes the memory over: nothing is zeroed from here on.
+  void hand_over() noexcept;
   /// Whether allocate() or grow() would wait: so many bytes are only there after more is zeroed.
   [[nodiscard]] bool must_wait(std::uint64_t size_bytes) const;
   /// `call` is called by the thread that zeroes, each time there is more; it does not block. Null:
@@ -101,6 +116,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   // For RegionMemory and PoolShare.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return memory_.bytes(); }
+  [[nodiscard]] int fd() const noexcept { return memory_.fd(); }
+  [[nodiscard]] bool huge() const noexcept { return memory_.huge(); }
+  [[nodiscard]] std::uint64_t piece_bytes() const noexcept { return piece_bytes_; }
+  [[nodiscard]] std::uint64_t page_bytes() const noexcept { return page_bytes_; }
   /// See OrphanedMappings::add().
   void follow_orphaned(UniqueFd again, std::uint64_t size_bytes) noexcept {
     orphaned_mappings_.add(std::move(again), size_bytes);
@@ -117,11 +136,14 @@ class Pool : public std::enable_shared_from_this<Pool> {
   void free_extents(const std::vector<PoolExtent>& extents) REMORA_REQUIRES(mutex_);
   Result<std::unique_ptr<SharedMemory>> share(std::span<const PoolExtent> extents,
                                               std::uint64_t size_bytes, const PopulateSteps& steps);
+  Status start_cleaner();
+  void begin_with(std::vector<PoolExtent> used);
   void clean() noexcept;
 
   struct Dirty {
     std::vector<PoolExtent> extents;
     bool punched;
+    bool inherited = false;  ///< of the process before: which of its pages are there is not known
   };
   [[nodiscard]] bool make_clean(const Dirty& dirty) const noexcept;
   SharedMemory memory_;
@@ -131,6 +153,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   config::HugePages huge_pages_;
   bool populate_;
   bool core_dump_;
+  const bool lasting_;  ///< memory is mapped where a later process can most likely map it, too
   config::CgroupFiles groups_;
   bool keep_pages_ = false;  ///< fixed once there is a region
   Placement placement_;
@@ -140,6 +163,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
   PoolUsage usage_ REMORA_GUARDED_BY(mutex_);
   std::deque<Dirty> dirty_ REMORA_GUARDED_BY(mutex_);  ///< given back, and not zeroed yet
   bool stop_ REMORA_GUARDED_BY(mutex_) = false;
+  /// What is given back stays as it is: see accept() and hand_over().
+  bool frozen_ REMORA_GUARDED_BY(mutex_) = false;
   Mutex call_mutex_;  ///< held while on_cleaned_ runs; never together with mutex_
   std::function<void()> on_cleaned_ REMORA_GUARDED_BY(call_mutex_);
   std::thread cleaner_;

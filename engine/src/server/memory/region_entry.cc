@@ -9,8 +9,9 @@
 namespace remora::detail {
 
 RegionEntry::RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory,
-                         std::shared_ptr<OwnedBytes> owned)
+                         std::shared_ptr<OwnedBytes> owned, std::uint64_t session_id)
     : info_{std::move(info)},
+      session_id_{session_id},
       owned_{std::move(owned)},
       memory_{std::move(memory)},
       epoch_{info_.epoch} {
@@ -34,6 +35,20 @@ RegionInfo RegionEntry::info() const {
   return info;
 }
 
+JournaledRegion RegionEntry::journaled() const {
+  JournaledRegion region{.info = info(), .session_id = session_id_};
+  const MutexLock lock{memory_mutex_};
+  // Once more, together with the extents.
+  region.info.size_bytes = memory_->size_bytes();
+  for (const auto& share : memory_->shares())
+    region.extents.insert(region.extents.end(), share->extents().begin(), share->extents().end());
+  if (memory_->shareable()) {
+    region.memory_fd = memory_->shareable_fd();
+    region.memory = memory_->stretches().front().address;
+  }
+  return region;
+}
+
 std::shared_ptr<RegionMemory> RegionEntry::memory() const {
   const MutexLock lock{memory_mutex_};
   return memory_;
@@ -49,6 +64,16 @@ bool RegionEntry::expired() const noexcept {
   if (info_.lifetime != Lifetime::kTtl || open_count_.load() != 0) return false;
   const Clock::time_point since{Clock::duration{idle_since_.load()}};
   return Clock::now() - since >= info_.ttl;
+}
+
+void RegionEntry::hold(Deadline until) noexcept {
+  if (until.time_since_epoch().count() <= held_until_.load()) return;
+  held_until_.store(until.time_since_epoch().count());
+  idle_since_.store(until.time_since_epoch().count());  // its ttl begins then
+}
+
+bool RegionEntry::held() const noexcept {
+  return Clock::now() < Clock::time_point{Clock::duration{held_until_.load()}};
 }
 
 void RegionEntry::raise_epoch(std::uint64_t epoch) noexcept {

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "server/memory/owned_bytes.h"
+#include "server/memory/region_journal.h"
 #include "server/memory/region_memory.h"
 
 namespace remora::detail {
@@ -20,8 +21,9 @@ namespace remora::detail {
 /// Its memory goes back to the pool with the last reference. Thread-safe.
 class RegionEntry {
  public:
+  /// `session_id`: of Lifetime::kSession, the session that creates it; else 0.
   RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory,
-              std::shared_ptr<OwnedBytes> owned);
+              std::shared_ptr<OwnedBytes> owned, std::uint64_t session_id = 0);
   ~RegionEntry();
   RegionEntry(const RegionEntry&) = delete;
   RegionEntry& operator=(const RegionEntry&) = delete;
@@ -34,6 +36,17 @@ class RegionEntry {
   [[nodiscard]] std::shared_ptr<RegionMemory> memory() const;
   [[nodiscard]] std::uint64_t size_bytes() const { return memory()->size_bytes(); }
   [[nodiscard]] std::uint64_t open_count() const noexcept { return open_count_.load(); }
+  [[nodiscard]] std::uint64_t session_id() const noexcept { return session_id_; }
+  /// For the journal of the catalog.
+  [[nodiscard]] JournaledRegion journaled() const;
+  /// Its memory is that of the process before, which had it mapped elsewhere: addresses that its
+  /// clients hold are of no use any more.
+  void set_moved() noexcept { moved_ = true; }
+  [[nodiscard]] bool moved() const noexcept { return moved_; }
+  /// Clients of the process before may have it open, and may come back until then: it neither
+  /// expires nor counts as unused. A later time holds. With the lock of the catalog.
+  void hold(Deadline until) noexcept;
+  [[nodiscard]] bool held() const noexcept;
 
   // For Catalog.
   void count_open() noexcept { open_count_.fetch_add(1); }
@@ -52,12 +65,15 @@ class RegionEntry {
   void count_owned(std::uint64_t before_bytes, std::uint64_t now_bytes) const;
 
   const RegionInfo info_;
+  const std::uint64_t session_id_;
+  bool moved_ = false;  ///< fixed before the server accepts clients
   std::shared_ptr<OwnedBytes> owned_;
   /// Locked after the lock of the catalog, and before those of OwnedBytes and of the pool.
   mutable Mutex memory_mutex_;
   std::shared_ptr<RegionMemory> memory_ REMORA_GUARDED_BY(memory_mutex_);
   std::atomic<std::uint64_t> epoch_;
   std::atomic<std::uint64_t> open_count_{0};
+  std::atomic<Clock::rep> held_until_{0};
   std::atomic<Clock::rep> idle_since_{Clock::now().time_since_epoch().count()};
 };
 

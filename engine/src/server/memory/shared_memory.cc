@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/memfd.h>
 #include <sstream>
 #include <string>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include <utility>
 
@@ -39,12 +42,57 @@ Error failed(Operation operation, const char* name, std::uint64_t size_bytes) {
       .with_limit(size_bytes, available_memory_bytes());
 }
 
+/// At `address`, if it is not 0 and free there; else anywhere. MAP_FAILED: errno says why.
+void* map_shared(int fd, std::uint64_t size_bytes, std::uint64_t address) noexcept {
+  if (address != 0) {
+    void* const wanted = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+    void* const found =
+        ::mmap(wanted, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+    if (found == wanted) return found;
+    if (found != MAP_FAILED) ::munmap(found, size_bytes);
+  }
+  return ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
 }  // namespace
+
+std::uint64_t SharedMemory::lasting_address() noexcept {
+  // Of 47 bits, programs and their heaps are from 0x5555... on, libraries and stacks at the end.
+  constexpr std::uint64_t kFirst = 0x2000'0000'0000;
+  constexpr std::uint64_t kStep = 1ULL << 30U;
+  constexpr std::uint64_t kSteps = 1ULL << 15U;  // 32 TiB
+  std::uint64_t drawn = 0;
+  if (::getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) return 0;
+  return kFirst + drawn % kSteps * kStep;
+}
+
+Result<SharedMemory> SharedMemory::adopt(UniqueFd fd, std::uint64_t size_bytes,
+                                         std::optional<bool> huge, std::uint64_t address,
+                                         bool core_dump) {
+  const Error wrong{Code::kProtocol, "memory of the process before"};
+  struct stat status {};
+  struct statfs system {};
+  if (::fstat(fd.get(), &status) != 0 || ::fstatfs(fd.get(), &system) != 0)
+    return wrong.with_errno(errno);
+  constexpr int kWanted = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kWanted) != kWanted) return wrong.with_subject("a memfd without seals");
+  if (static_cast<std::uint64_t>(status.st_size) != size_bytes)
+    return wrong.with_subject("a memfd of another length")
+        .with_limit(static_cast<std::uint64_t>(status.st_size), size_bytes);
+  const bool is_huge = static_cast<std::uint64_t>(system.f_type) == HUGETLBFS_MAGIC;
+  if (huge && *huge != is_huge) return wrong.with_subject("a memfd of other pages");
+  void* const found = map_shared(fd.get(), size_bytes, address);
+  if (found == MAP_FAILED) return failed("mmap", "memory of the process before", size_bytes);
+  SharedMemory made{std::move(fd), {static_cast<std::byte*>(found), size_bytes}, is_huge};
+  keep_out_of_core_dumps(made.bytes(), core_dump);
+  return made;
+}
 
 Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_bytes,
                                           config::HugePages huge_pages, bool populate,
                                           const Placement& placement, const PopulateSteps& steps,
-                                          bool core_dump) {
+                                          bool core_dump, std::uint64_t address) {
   const auto place = [&](std::span<std::byte> bytes) {
     keep_out_of_core_dumps(bytes, core_dump);
     if (placement.memory_node()) placement.place(bytes);
@@ -55,9 +103,9 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
     const unsigned size_flag = gib ? unsigned{MFD_HUGE_1GB} : unsigned{MFD_HUGE_2MB};
     UniqueFd fd{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | size_flag)};
     if (fd && ::ftruncate(fd.get(), static_cast<off_t>(size_bytes)) == 0) {
-      void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-      if (address != MAP_FAILED) {
-        SharedMemory made{std::move(fd), {static_cast<std::byte*>(address), size_bytes}, true};
+      void* const found = map_shared(fd.get(), size_bytes, address);
+      if (found != MAP_FAILED) {
+        SharedMemory made{std::move(fd), {static_cast<std::byte*>(found), size_bytes}, true};
         place(made.bytes());
         // Huge pages that are missing show only when they are touched.
         const Status populated = made.populate(0, size_bytes, steps);
@@ -84,14 +132,19 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
     return failed("ftruncate", name, size_bytes);
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return failed("fcntl(F_ADD_SEALS)", name, size_bytes);
-  void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (address == MAP_FAILED) return failed("mmap", name, size_bytes);
-  SharedMemory made{std::move(fd), {static_cast<std::byte*>(address), size_bytes}, false};
+  void* const found = map_shared(fd.get(), size_bytes, address);
+  if (found == MAP_FAILED) return failed("mmap", name, size_bytes);
+  SharedMemory made{std::move(fd), {static_cast<std::byte*>(found), size_bytes}, false};
   place(made.bytes());
-  if (huge_pages != config::HugePages::kNever) ::madvise(address, size_bytes, MADV_HUGEPAGE);
+  if (huge_pages != config::HugePages::kNever) ::madvise(found, size_bytes, MADV_HUGEPAGE);
   if (populate)
     if (auto status = made.populate(0, size_bytes, steps); !status) return status.error();
   return made;
+}
+
+std::uint64_t SharedMemory::page_bytes() const noexcept {
+  struct statfs system {};
+  return ::fstatfs(fd_.get(), &system) == 0 ? static_cast<std::uint64_t>(system.f_bsize) : 0;
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept

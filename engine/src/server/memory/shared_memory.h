@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <stop_token>
 
@@ -28,11 +29,21 @@ class SharedMemory {
  public:
   /// `core_dump`: core dumps of this process contain it. `populate`: touch every page now. The
   /// pages come from the memory node that `placement` names, if it names one and while that node
-  /// has free pages. Errors: kOutOfMemory, kSystem; kCancelled (steps.stop).
+  /// has free pages. `address`: where to map it, if that part of the address space is free; 0:
+  /// anywhere. Errors: kOutOfMemory, kSystem; kCancelled (steps.stop).
   static Result<SharedMemory> create(const char* name, std::uint64_t size_bytes,
                                      config::HugePages huge_pages, bool populate,
                                      const Placement& placement = {},
-                                     const PopulateSteps& steps = {}, bool core_dump = false);
+                                     const PopulateSteps& steps = {}, bool core_dump = false,
+                                     std::uint64_t address = 0);
+  /// Memory that create() of another process has made: `size_bytes` long and, where that is said,
+  /// of huge pages or not. Populates nothing. Errors: kProtocol: it is no such memory;
+  /// kOutOfMemory.
+  static Result<SharedMemory> adopt(UniqueFd fd, std::uint64_t size_bytes, std::optional<bool> huge,
+                                    std::uint64_t address, bool core_dump);
+  /// An address for create() that a later process most likely has free, too: away from where
+  /// programs, libraries, heaps and stacks are mapped. Drawn at random.
+  [[nodiscard]] static std::uint64_t lasting_address() noexcept;
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&&) = delete;
@@ -42,6 +53,8 @@ class SharedMemory {
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] bool huge() const noexcept { return huge_; }
+  /// The length of one of its pages, where it has huge ones.
+  [[nodiscard]] std::uint64_t page_bytes() const noexcept;
   /// Gives the pages of a part back to the system; they read as zero afterwards.
   Status punch(std::uint64_t offset_bytes, std::uint64_t length_bytes) const noexcept;
   /// Errors: kOutOfMemory, kSystem; kCancelled (steps.stop; populated pages stay).

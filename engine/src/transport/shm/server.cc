@@ -50,12 +50,14 @@ class StatusPage {
     set(ShmStatusPage::kServing);
   }
   ~StatusPage() {
-    set(ShmStatusPage::kStopped);
+    if (!handed_over_) set(ShmStatusPage::kStopped);
     ::munmap(page_, kShmStatusPageBytes);
   }
   StatusPage(const StatusPage&) = delete;
   StatusPage& operator=(const StatusPage&) = delete;
 
+  /// The next process serves the same memory: clients may go on with what they have mapped.
+  void hand_over() noexcept { handed_over_ = true; }
   void set(ShmStatusPage::State state) noexcept {
     __atomic_store_n(&page_->state, state, __ATOMIC_SEQ_CST);
   }
@@ -68,6 +70,7 @@ class StatusPage {
  private:
   UniqueFd memory_;
   ShmStatusPage* page_;
+  bool handed_over_ = false;
 };
 
 /// How the server learns that a client has died.
@@ -115,8 +118,11 @@ PeerProcess open_process(int socket, pid_t pid) noexcept {
 class ShmServerEndpoint final : public ServerEndpoint, private MappingClient {
  public:
   /// `process`: a pidfd of the client's; none where the kernel does not tell.
-  ShmServerEndpoint(UniqueFd socket, std::string peer, UniqueFd process)
-      : socket_{std::move(socket)}, peer_{std::move(peer)}, process_{std::move(process)} {}
+  ShmServerEndpoint(UniqueFd socket, std::string peer, UniqueFd process, pid_t pid)
+      : socket_{std::move(socket)},
+        peer_{std::move(peer)},
+        process_{std::move(process)},
+        pid_{pid} {}
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kShm; }
   [[nodiscard]] const std::string& peer() const noexcept override { return peer_; }
@@ -166,11 +172,15 @@ class ShmServerEndpoint final : public ServerEndpoint, private MappingClient {
     pollfd exited{.fd = process_.get(), .events = POLLIN, .revents = 0};
     return ::poll(&exited, 1, 0) == 1 && (exited.revents & POLLIN) != 0;
   }
+  [[nodiscard]] std::uint64_t process_id() const noexcept override {
+    return static_cast<std::uint64_t>(pid_);
+  }
 
   UniqueFd socket_;
   std::string peer_;
   std::string device_;
   UniqueFd process_;
+  pid_t pid_;
 };
 
 class ShmListener final : public Listener {
@@ -209,6 +219,7 @@ class ShmListener final : public Listener {
   }
 
   [[nodiscard]] std::string description() const override { return "shm " + path_; }
+  void hand_over() noexcept override { status_page_->hand_over(); }
   [[nodiscard]] std::uint16_t port() const noexcept override { return port_; }
 
  private:
@@ -236,7 +247,7 @@ class ShmListener final : public Listener {
     std::string name =
         peer->pid != 0 ? "pid " + std::to_string(peer->pid) : "a process of another PID namespace";
     return std::make_unique<ShmServerEndpoint>(std::move(socket), std::move(name),
-                                               std::move(process.exited));
+                                               std::move(process.exited), peer->pid);
   }
   /// Which ways of learning of a client's death have been logged: each is logged once.
   void say_how_death_is_told(DeathTold told) noexcept {

@@ -67,10 +67,7 @@ Result<std::uint32_t> GrantTable::add(const GrantedExtent& extent) {
     if (slots_.size() == kMaxExtents)
       return Error{Code::kLimitExceeded, "extents open in one session"}.with_limit(kMaxExtents + 1,
                                                                                    kMaxExtents);
-    std::uint32_t generation = 0;
-    if (::getrandom(&generation, sizeof generation, 0) != sizeof generation) generation = 0;
-    free_.push_back(static_cast<std::uint32_t>(slots_.size()));
-    slots_.push_back({.extent = {}, .key = key_of(slots_.size(), generation)});
+    add_slot();
   }
   Slot& slot = slots_[free_.back()];
   free_.pop_back();
@@ -78,6 +75,25 @@ Result<std::uint32_t> GrantTable::add(const GrantedExtent& extent) {
   slot.extent = extent;
   slot.used = true;
   return slot.key;
+}
+
+void GrantTable::add_slot() {
+  std::uint32_t generation = 0;
+  if (::getrandom(&generation, sizeof generation, 0) != sizeof generation) generation = 0;
+  free_.push_back(static_cast<std::uint32_t>(slots_.size()));
+  slots_.push_back({.extent = {}, .key = key_of(slots_.size(), generation)});
+}
+
+Status GrantTable::add_as(std::uint32_t key, const GrantedExtent& extent) {
+  const std::size_t index = key >> kGenerationBits;
+  if (index >= kMaxNamedExtents)
+    return Error{Code::kLimitExceeded, "extents attached again"}.with_limit(index + 1,
+                                                                            kMaxNamedExtents);
+  while (slots_.size() <= index) add_slot();
+  if (slots_[index].used) return Error{Code::kInvalidArgument, "key of another extent"};
+  std::erase(free_, static_cast<std::uint32_t>(index));
+  slots_[index] = {.extent = extent, .key = key, .used = true};
+  return {};
 }
 
 void GrantTable::remove(std::uint32_t key) noexcept {
@@ -116,15 +132,19 @@ Result<Grant> Session::grant(const GrantRequest& request) {
   made.extents.reserve(request.extents.size());
   std::uint64_t start = 0;
   Status status;
+  if (!request.keys.empty() && request.keys.size() != request.extents.size())
+    return Error{Code::kInvalidArgument, "keys of other extents"};
   {
     const Exclusive lock{*this};
     if (ended_) return Error{Code::kConnectionLost, "open"};
     for (const MemoryStretch& stretch : request.extents) {
-      auto key = grants_.add({.memory = stretch.address,
-                              .start_bytes = start,
-                              .length_bytes = stretch.length_bytes,
-                              .rights = request.rights,
-                              .cpu_atomics = request.cpu_atomics});
+      const GrantedExtent extent{.memory = stretch.address,
+                                 .start_bytes = start,
+                                 .length_bytes = stretch.length_bytes,
+                                 .rights = request.rights,
+                                 .cpu_atomics = request.cpu_atomics};
+      auto key =
+          request.keys.empty() ? grants_.add(extent) : add_as(request.keys[keys.size()], extent);
       if (!key) {
         status = key.error();
         break;
@@ -140,6 +160,11 @@ Result<Grant> Session::grant(const GrantRequest& request) {
   made.handle = std::make_unique<TcpGrant>(shared_from_this(), std::move(keys));
   if (!status) return status.error();  // the handle takes back what there is
   return made;
+}
+
+Result<std::uint32_t> Session::add_as(std::uint32_t key, const GrantedExtent& extent) {
+  if (auto added = grants_.add_as(key, extent); !added) return added.error();
+  return key;
 }
 
 void Session::revoke(std::span<const std::uint32_t> keys) noexcept {

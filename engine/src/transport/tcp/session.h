@@ -52,6 +52,11 @@ class GrantTable {
 
   /// Errors: kLimitExceeded (kMaxExtents).
   Result<std::uint32_t> add(const GrantedExtent& extent);
+  /// The slots that add_as() reaches. A client could name a high slot, and have all below it made.
+  static constexpr std::size_t kMaxNamedExtents = std::size_t{1} << 16U;
+  /// The same under a key that the client has from the process before. Errors: kInvalidArgument: an
+  /// extent of this session has its slot; kLimitExceeded (kMaxNamedExtents).
+  Status add_as(std::uint32_t key, const GrantedExtent& extent);
   void remove(std::uint32_t key) noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return slots_.size() - free_.size(); }
 
@@ -79,6 +84,8 @@ class GrantTable {
     std::uint32_t key = 0;
     bool used = false;
   };
+  void add_slot();
+
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
 };
@@ -98,7 +105,7 @@ class Session : public std::enable_shared_from_this<Session> {
   static Result<std::shared_ptr<Session>> create();
   explicit Session(UniqueFd event) noexcept : event_{std::move(event)} {}
 
-  /// Errors: kLimitExceeded; kConnectionLost (ended).
+  /// Errors: kLimitExceeded; kConnectionLost (ended); kInvalidArgument: of GrantRequest::keys.
   Result<Grant> grant(const GrantRequest& request);
   /// On return no transfer touches what these keys reached. One that did ends with its lane.
   void revoke(std::span<const std::uint32_t> keys) noexcept;
@@ -154,6 +161,8 @@ class Session : public std::enable_shared_from_this<Session> {
     Session& session_;
   };
 
+  Result<std::uint32_t> add_as(std::uint32_t key, const GrantedExtent& extent)
+      REMORA_REQUIRES(mutex_);
   /// By the thread that serves alone, so nothing need be locked.
   void add_counts(const ServedCounts& served) noexcept;
 

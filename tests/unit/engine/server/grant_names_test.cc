@@ -33,6 +33,17 @@ TEST(GrantNamesTest, NoticeBeyondTheRegionOrWithoutTheRightToWriteIsNotAllowed) 
   EXPECT_EQ(names.region_of(notice(read)), std::nullopt);
 }
 
+TEST(GrantNamesTest, GrantOfTheProcessBeforeHasItsIdAgainAndLaterOnesAreNew) {
+  GrantNames names;
+  EXPECT_TRUE(names.add_as(7, {"a", 64, Rights::kAll}));
+  EXPECT_TRUE(names.add_as(3, {"b", 64, Rights::kAll}));
+  EXPECT_FALSE(names.add_as(7, {"c", 64, Rights::kAll}));
+  EXPECT_FALSE(names.add_as(0, {"c", 64, Rights::kAll}));
+  EXPECT_FALSE(names.add_as(GrantNames::kMaxNamedId + 1, {"c", 64, Rights::kAll}));
+  EXPECT_EQ(names.region_of(notice(7)), "a");
+  EXPECT_EQ(names.add({"d", 64, Rights::kAll}), 8U);
+}
+
 TEST(GrantNamesTest, NoticeOfAnIdThatWasNeverGivenIsNotAllowed) {
   GrantNames names;
   EXPECT_EQ(names.region_of(notice(1)), std::nullopt);

@@ -43,6 +43,35 @@ TEST_F(GrantTableTest, FirstAndLastByteAreReached) {
   EXPECT_EQ(at(kStart + kBytes - 1, 1), memory.data() + kBytes - 1);
 }
 
+TEST_F(GrantTableTest, ExtentHasTheKeyThatItsClientHolds) {
+  GrantTable before;
+  const GrantedExtent extent{memory.data(), kStart, kBytes, Rights::kAll, true};
+  std::vector<std::uint32_t> keys;
+  for (int i = 0; i < 3; ++i) keys.push_back(before.add(extent).value());
+  // In another order, and not all.
+  ASSERT_TRUE(table.add_as(keys[2], extent));
+  ASSERT_TRUE(table.add_as(keys[0], extent));
+  EXPECT_EQ(status(Opcode::kRead, keys[2], kStart, 1), kOk);
+  EXPECT_EQ(status(Opcode::kRead, keys[0], kStart, 1), kOk);
+  EXPECT_EQ(status(Opcode::kRead, keys[1], kStart, 1), kRefused);
+  EXPECT_EQ(table.size(), 2U);
+  EXPECT_EQ(table.add_as(keys[2], extent).error().code(), Code::kInvalidArgument);
+  const std::uint32_t newer = add();
+  EXPECT_NE(newer, keys[0]);
+  EXPECT_NE(newer, keys[2]);
+  EXPECT_EQ(table.size(), 3U);
+  table.remove(keys[2]);
+  EXPECT_EQ(status(Opcode::kRead, keys[2], kStart, 1), kRefused);
+}
+
+TEST_F(GrantTableTest, KeyThatNamesAHighSlotIsRefused) {
+  const GrantedExtent extent{memory.data(), kStart, kBytes, Rights::kAll, true};
+  const auto key =
+      static_cast<std::uint32_t>(GrantTable::kMaxNamedExtents << GrantTable::kGenerationBits);
+  EXPECT_EQ(table.add_as(key, extent).error().code(), Code::kLimitExceeded);
+  EXPECT_EQ(table.size(), 0U);
+}
+
 TEST_F(GrantTableTest, EachEdgeIsKept) {
   const std::uint32_t key = add();
   for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite}) {

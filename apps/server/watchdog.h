@@ -1,0 +1,39 @@
+#pragma once
+
+/// Tells the service manager that the server makes progress, for as long as it does.
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include <remora/engine/server.h>
+#include <remora/mutex.h>
+#include <remora/result.h>
+
+namespace remora::apps {
+
+/// Sends WATCHDOG=1 three times in WatchdogSec= while Server::alive() is ok. Without WATCHDOG_USEC
+/// it does nothing. Source: sd_watchdog_enabled(3).
+class Watchdog {
+ public:
+  /// `server` outlives it. Errors: those of start_thread().
+  static Result<std::unique_ptr<Watchdog>> start(const Server& server);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  explicit Watchdog(const Server& server) noexcept : server_{server} {}
+  void run(std::chrono::microseconds period) noexcept;
+
+  const Server& server_;
+  detail::Mutex mutex_;
+  detail::Condition stopped_;
+  bool stop_ REMORA_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+/// The period of WATCHDOG_USEC, where it is for this process; none: no pings are wanted.
+[[nodiscard]] std::chrono::microseconds watchdog_period() noexcept;
+
+}  // namespace remora::apps

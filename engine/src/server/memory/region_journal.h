@@ -1,0 +1,42 @@
+#pragma once
+
+/// The regions of a server as the next process needs them, and the journal that is told of each
+/// change.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <remora/engine/region.h>
+
+#include "server/memory/pool_share.h"
+
+namespace remora::detail {
+
+/// One region, without its grants.
+struct JournaledRegion {
+  RegionInfo info{};
+  std::uint64_t session_id = 0;       ///< of Lifetime::kSession: the session that created it
+  std::vector<PoolExtent> extents{};  ///< in order
+  int memory_fd = -1;                 ///< its own memfd (shm), or -1
+  const std::byte* memory = nullptr;  ///< where that is mapped
+};
+
+/// Learns of each change before the change is answered.
+class RegionJournal {
+ public:
+  virtual ~RegionJournal() = default;
+  RegionJournal() = default;
+  RegionJournal(const RegionJournal&) = delete;
+  RegionJournal& operator=(const RegionJournal&) = delete;
+
+  /// All regions as they are now. No later region gets an epoch below `next_epoch`. With the lock
+  /// of the catalog. A failure is the journal's own to report: it keeps nothing for the next
+  /// process then.
+  virtual void record(std::span<const JournaledRegion> regions,
+                      std::uint64_t next_epoch) noexcept = 0;
+  /// There was no memory to list the regions: what was recorded before is behind.
+  virtual void record_nothing() noexcept = 0;
+};
+
+}  // namespace remora::detail

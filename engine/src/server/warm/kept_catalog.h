@@ -1,0 +1,77 @@
+#pragma once
+
+/// What a process leaves to the next one, and its form in bytes (remora_warm.proto).
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <remora/engine/region.h>
+#include <remora/engine/types.h>
+#include <remora/result.h>
+
+#include "server/memory/pool_share.h"
+
+namespace remora::detail {
+
+/// Version of what this process writes, and the oldest one that may read it.
+inline constexpr std::uint32_t kCatalogVersion = 1;
+inline constexpr std::uint32_t kCatalogOldestReader = 1;
+
+struct KeptPool {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t piece_bytes = 0;
+  std::uint64_t page_bytes = 0;  ///< a region takes whole ones
+  bool huge = false;
+  std::uint64_t address = 0;  ///< where the process had it mapped
+};
+
+struct KeptRegion {
+  RegionInfo info{};
+  std::uint64_t session_id = 0;  ///< of Lifetime::kSession: the session that created it
+  std::vector<PoolExtent> extents{};
+  std::string memory{};  ///< the name of its own memfd (shm) in the store; empty: none
+  std::uint64_t memory_address = 0;
+};
+
+struct KeptCatalog {
+  std::uint64_t memory_id = 0;
+  KeptPool pool{};
+  std::uint64_t next_epoch = 0;
+  std::vector<KeptRegion> regions{};
+};
+
+/// A session that its client may attach again, or whose process may have memory mapped (shm).
+struct KeptSession {
+  std::uint64_t id = 0;
+  std::string client_name{};
+  bool proven = false;          ///< by a key
+  std::string secret_digest{};  ///< of its lane secret: digest_of()
+  TransportKind transport = TransportKind::kAuto;
+  bool resumable = false;
+  std::uint64_t process_id = 0;  ///< over shm; 0: not known
+  std::uint64_t process_began = 0;
+};
+
+struct KeptSessions {
+  std::uint64_t memory_id = 0;
+  std::uint64_t process_namespace = 0;  ///< that of the process ids: see process_namespace()
+  std::vector<KeptSession> sessions{};
+};
+
+[[nodiscard]] std::vector<std::byte> encode(const KeptCatalog& catalog);
+[[nodiscard]] std::vector<std::byte> encode(const KeptSessions& sessions);
+
+/// Also checks that the catalog is whole: every region is one that create could have made, the
+/// extents lie in pieces of the pool, are as long as the region, and none overlaps. Errors:
+/// kProtocol, kVersion; the subject says what is wrong.
+Result<KeptCatalog> decode_catalog(std::span<const std::byte> bytes);
+/// Errors: kProtocol; the subject says what is wrong.
+Result<KeptSessions> decode_sessions(std::span<const std::byte> bytes);
+
+/// SHA-256. Empty where the library refuses it.
+[[nodiscard]] std::string digest_of(std::uint64_t lane_secret);
+
+}  // namespace remora::detail

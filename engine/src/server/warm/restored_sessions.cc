@@ -1,0 +1,85 @@
+#include "server/warm/restored_sessions.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/warm/kept_process.h"
+
+namespace remora::detail {
+
+void RestoredSessions::add(const std::vector<KeptSession>& sessions, Deadline until) {
+  const MutexLock lock{mutex_};
+  for (const KeptSession& session : sessions)
+    sessions_.emplace(session.id, Restored{session, until});
+}
+
+std::optional<KeptSession> RestoredSessions::claim(const control::Resume& resume,
+                                                   const std::string& client_name, bool proven,
+                                                   TransportKind transport) {
+  const MutexLock lock{mutex_};
+  const auto found = sessions_.find(resume.session_id());
+  if (found == sessions_.end()) return std::nullopt;
+  const KeptSession& session = found->second.session;
+  if (!session.resumable || session.client_name != client_name || session.proven != proven ||
+      session.transport != transport)
+    return std::nullopt;
+  // As ServerSession::may_be_resumed(): a client that has proven its name shows no secret.
+  if (!proven &&
+      (session.secret_digest.empty() || session.secret_digest != digest_of(resume.lane_secret())))
+    return std::nullopt;
+  KeptSession claimed = std::move(found->second.session);
+  sessions_.erase(found);
+  return claimed;
+}
+
+std::vector<KeptSession> RestoredSessions::take_lapsed(Clock::time_point now) {
+  std::vector<KeptSession> lapsed;
+  const MutexLock lock{mutex_};
+  for (auto at = sessions_.begin(); at != sessions_.end();) {
+    if (at->second.until > now) {
+      ++at;
+      continue;
+    }
+    KeptSession& session = at->second.session;
+    if (session.transport == TransportKind::kShm && session.process_id != 0)
+      lapsed_mappings_.push_back(session);
+    lapsed.push_back(std::move(session));
+    at = sessions_.erase(at);
+  }
+  // A process that has ended, or has been seen to run, writes no more.
+  std::erase_if(lapsed_mappings_, [](const KeptSession& session) {
+    return state_of_process(session.process_id, session.process_began) != ProcessState::kStopped;
+  });
+  return lapsed;
+}
+
+void RestoredSessions::renew(Deadline until) {
+  const MutexLock lock{mutex_};
+  for (auto& [id, restored] : sessions_) restored.until = until;
+}
+
+bool RestoredSessions::has(std::uint64_t session_id) const {
+  const MutexLock lock{mutex_};
+  return sessions_.contains(session_id);
+}
+
+std::size_t RestoredSessions::size() const {
+  const MutexLock lock{mutex_};
+  return sessions_.size();
+}
+
+std::size_t RestoredSessions::mapping_processes() const {
+  const MutexLock lock{mutex_};
+  std::size_t count = lapsed_mappings_.size();
+  for (const auto& [id, restored] : sessions_) {
+    const KeptSession& session = restored.session;
+    if (session.transport != TransportKind::kShm) continue;
+    // Of a process in another PID namespace nothing is known but the time.
+    if (session.process_id == 0 ||
+        state_of_process(session.process_id, session.process_began) != ProcessState::kGone)
+      ++count;
+  }
+  return count;
+}
+
+}  // namespace remora::detail

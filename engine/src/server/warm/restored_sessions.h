@@ -1,0 +1,56 @@
+#pragma once
+
+/// The sessions of the process before, for as long as their clients may come back to them.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <remora/engine/types.h>
+#include <remora/mutex.h>
+
+#include "base/clock.h"
+#include "protocol/messages.h"
+#include "server/warm/kept_catalog.h"
+
+namespace remora::detail {
+
+/// Thread-safe.
+class RestoredSessions {
+ public:
+  RestoredSessions() = default;
+  RestoredSessions(const RestoredSessions&) = delete;
+  RestoredSessions& operator=(const RestoredSessions&) = delete;
+
+  /// Before the server accepts clients.
+  void add(const std::vector<KeptSession>& sessions, Deadline until);
+
+  /// The session that a client wants to go on with, which is a restored one no more. None: there is
+  /// no such session, or the client is not the one that it belongs to. `proven`: by a key.
+  std::optional<KeptSession> claim(const control::Resume& resume, const std::string& client_name,
+                                   bool proven, TransportKind transport);
+  /// Those whose time is over.
+  [[nodiscard]] std::vector<KeptSession> take_lapsed(Clock::time_point now);
+  /// The server itself stood still.
+  void renew(Deadline until);
+  [[nodiscard]] bool has(std::uint64_t session_id) const;
+  [[nodiscard]] std::size_t size() const;
+
+  /// How many processes may still write memory that the process before has let them map (shm):
+  /// those that have not come back, and have not ended. When the time of a session is over, its
+  /// process counts only while it is stopped: one that runs has found its connection ended.
+  [[nodiscard]] std::size_t mapping_processes() const;
+
+ private:
+  struct Restored {
+    KeptSession session;
+    Deadline until;
+  };
+  mutable Mutex mutex_;
+  std::map<std::uint64_t, Restored> sessions_ REMORA_GUARDED_BY(mutex_);  ///< by id
+  std::vector<KeptSession> lapsed_mappings_ REMORA_GUARDED_BY(mutex_);
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,87 @@
+#pragma once
+
+/// Bytes that outlive this process: a memfd with two slots and a commit word. A process that dies
+/// at any instruction of write() leaves the record of before or the new one.
+///
+/// | bytes | content |
+/// |---|---|
+/// | 0 … 7 | "RMRAWARM" |
+/// | 8 … 15 | commit word: low half: low half of the committed sequence; high half: CRC32C of its
+/// slot's header. 0: nothing is committed | | 4096 + n × kSlotBytes | slot n: header of 32 bytes,
+/// payload |
+///
+/// Header of a slot: sequence (8 bytes), length of the payload (8), CRC32C of the payload (4),
+/// version of this table (4), zero (8). All numbers are little-endian. The record of sequence s is
+/// in slot s % 2. The commit word names one header by its CRC, so a damaged record is found, and
+/// never taken for an unfinished one: the record of before is not read in its place.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <remora/result.h>
+
+#include "base/unique_fd.h"
+
+namespace remora::detail {
+
+/// Owns the memfd. One process at a time writes it. Not thread-safe.
+class SealedRecord {
+ public:
+  /// Longest payload, with its header. The memfd takes memory only for what was written.
+  static constexpr std::uint64_t kSlotBytes = 64ULL << 20U;
+  static constexpr std::uint64_t kFirstSlot = 4096;
+  static constexpr std::uint64_t kHeaderBytes = 32;
+  static constexpr std::uint64_t kFileBytes = kFirstSlot + 2 * kSlotBytes;
+  static constexpr std::uint32_t kVersion = 1;
+
+  /// An empty record. Errors: kSystem, kOutOfMemory.
+  static Result<SealedRecord> create(const char* name);
+  /// A record that another process has made. Errors: kProtocol (the subject says what is wrong),
+  /// kSystem.
+  static Result<SealedRecord> adopt(UniqueFd fd);
+
+  /// The committed bytes. Errors: kNotFound: nothing is committed; kProtocol: they are damaged, or
+  /// of another version (the subject says which); kSystem.
+  Result<std::vector<std::byte>> read();
+  /// Commits `payload` in place of the record of before. Errors: kLimitExceeded, kOutOfMemory,
+  /// kSystem; the record of before stays.
+  Status write(std::span<const std::byte> payload);
+  /// Nothing is committed any more: a later process reads kNotFound.
+  void spoil() noexcept;
+  /// For one process at a time: a lock of this process (F_SETLK), which ends with it. Not an error:
+  /// false, and `holder` is the process that has it.
+  [[nodiscard]] bool try_lock(std::int64_t& holder) const noexcept;
+
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+
+  /// What write() does, in order: the bytes of the slot, then the commit word by one store.
+  struct Staged {
+    std::uint64_t offset_bytes = 0;
+    std::array<std::byte, kHeaderBytes> header{};
+    std::uint64_t commit_word = 0;
+  };
+  [[nodiscard]] static Staged stage(std::span<const std::byte> payload,
+                                    std::uint64_t sequence) noexcept;
+  [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
+
+ private:
+  struct Unmap {
+    void operator()(std::byte* page) const noexcept;
+  };
+  using Page = std::unique_ptr<std::byte, Unmap>;
+  static Result<SealedRecord> map(UniqueFd fd);
+  SealedRecord(UniqueFd fd, Page page) noexcept : fd_{std::move(fd)}, page_{std::move(page)} {}
+  [[nodiscard]] std::uint64_t commit_word() const noexcept;
+  void set_commit_word(std::uint64_t word) noexcept;
+
+  UniqueFd fd_;
+  Page page_;                   ///< the first page of the memfd
+  std::uint64_t sequence_ = 0;  ///< of the committed record
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,122 @@
+#pragma once
+
+/// The memory of a server beyond the life of its process: what the process before has left in the
+/// descriptor store, and what this process leaves to the next one. engine/docs/warm-restart.md says
+/// what is promised.
+///
+/// | name in the store | descriptor |
+/// |---|---|
+/// | remora-pool | the memfd of the pool |
+/// | remora-catalog | a sealed record of the regions (remora_warm.proto, Catalog) |
+/// | remora-sessions | a sealed record of the sessions (Sessions) |
+/// | remora-region-N | the own memfd of the region with the incarnation N (shm) |
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <remora/config/server_config.h>
+#include <remora/engine/descriptor_store.h>
+#include <remora/mutex.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "server/memory/pool.h"
+#include "server/memory/region_journal.h"
+#include "server/memory/shared_memory.h"
+#include "server/server_metrics.h"
+#include "server/warm/kept_catalog.h"
+#include "server/warm/sealed_record.h"
+
+namespace remora::detail {
+
+/// The memory that the process before has left, verified whole.
+struct KeptMemory {
+  KeptCatalog catalog;
+  KeptSessions sessions;
+  SharedMemory pool;
+  std::vector<std::unique_ptr<SharedMemory>> own;  ///< of the regions of the catalog, in order
+};
+
+/// Thread-safe, but for open(), take_kept() and begin().
+class WarmMemory final : public RegionJournal {
+ public:
+  /// Takes what the store has. Where that is no whole memory, it is given up, and the memory is
+  /// new: see reason(). Errors: kUnsupported: there is no store; kTimedOut: the process before
+  /// still runs; those of DescriptorStore::take().
+  static Result<std::unique_ptr<WarmMemory>> open(std::shared_ptr<DescriptorStore> store,
+                                                  const config::Pool& options,
+                                                  const ServerMetrics& metrics);
+  WarmMemory(std::shared_ptr<DescriptorStore> store, const ServerMetrics& metrics)
+      : store_{std::move(store)}, metrics_{metrics} {}
+  /// Where nothing was recorded, nothing stays stored.
+  ~WarmMemory() override;
+
+  /// The memory of the process before, once; none: it is new.
+  [[nodiscard]] std::optional<KeptMemory> take_kept() {
+    std::optional<KeptMemory> taken = std::move(kept_);
+    kept_.reset();
+    return taken;
+  }
+  /// Why the memory is new; empty: it is that of the process before.
+  [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
+  [[nodiscard]] std::uint64_t memory_id() const noexcept { return memory_id_; }
+
+  /// From now on the next process can take over `pool`, which is new where the memory is new.
+  /// Errors: those of SealedRecord::create() and DescriptorStore::store().
+  Status begin(const Pool& pool);
+
+  // RegionJournal.
+  void record(std::span<const JournaledRegion> regions, std::uint64_t next_epoch) noexcept override
+      REMORA_EXCLUDES(mutex_);
+  void record_nothing() noexcept override REMORA_EXCLUDES(mutex_);
+  /// The session's client may come back to it in the next process, until forget().
+  void note(KeptSession session) noexcept REMORA_EXCLUDES(mutex_);
+  /// Before anything of the session is given up.
+  void forget(std::uint64_t session_id) noexcept REMORA_EXCLUDES(mutex_);
+  /// This process hands the memory over: what ends from now on ends for this process alone.
+  void freeze() noexcept REMORA_EXCLUDES(mutex_);
+  [[nodiscard]] bool frozen() const noexcept REMORA_EXCLUDES(mutex_);
+  /// The memory goes with this process: nothing is stored any more.
+  void give_up() noexcept REMORA_EXCLUDES(mutex_);
+  /// Whether the next process can take the memory over.
+  [[nodiscard]] bool ready() const noexcept REMORA_EXCLUDES(mutex_);
+
+ private:
+  using Descriptors = std::map<std::string, UniqueFd>;
+
+  static Result<Descriptors> take(DescriptorStore& store);
+  Status lock(const SealedRecord& catalog) const;
+  Result<KeptMemory> load(Descriptors& descriptors, const config::Pool& options);
+  Status store(const std::string& name, int fd) REMORA_REQUIRES(mutex_);
+  void remove(const std::string& name) noexcept REMORA_REQUIRES(mutex_);
+  Status write_regions(std::span<const JournaledRegion> regions, std::uint64_t next_epoch)
+      REMORA_REQUIRES(mutex_);
+  Status write_sessions() REMORA_REQUIRES(mutex_);
+  void spoil(const Error& why) noexcept REMORA_REQUIRES(mutex_);
+  [[nodiscard]] bool writes() const noexcept REMORA_REQUIRES(mutex_) {
+    return catalog_ && sessions_ && !frozen_ && !spoiled_;
+  }
+
+  const std::shared_ptr<DescriptorStore> store_;
+  const ServerMetrics metrics_;
+  std::optional<KeptMemory> kept_;
+  std::string reason_;
+  std::uint64_t memory_id_ = 0;  ///< fixed by begin()
+  KeptPool pool_{};              ///< fixed by begin()
+  /// Locked after the lock of the catalog of regions.
+  mutable Mutex mutex_;
+  std::optional<SealedRecord> catalog_ REMORA_GUARDED_BY(mutex_);
+  std::optional<SealedRecord> sessions_ REMORA_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, KeptSession> noted_ REMORA_GUARDED_BY(mutex_);  ///< by id
+  std::set<std::string> stored_ REMORA_GUARDED_BY(mutex_);                ///< names
+  bool frozen_ REMORA_GUARDED_BY(mutex_) = false;
+  bool spoiled_ REMORA_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace remora::detail

@@ -1,0 +1,117 @@
+/// A client goes on with its own session of the process before, once, and in time.
+
+#include "server/warm/restored_sessions.h"
+
+#include <csignal>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "server/warm/kept_process.h"
+#include "support/eventually.h"
+
+namespace remora::detail {
+namespace {
+
+using std::chrono::seconds;
+
+KeptSession session(std::uint64_t id, TransportKind transport = TransportKind::kTcp) {
+  return {.id = id,
+          .client_name = "a",
+          .proven = false,
+          .secret_digest = digest_of(id + 100),
+          .transport = transport,
+          .resumable = true};
+}
+
+control::Resume resume(std::uint64_t id, std::uint64_t secret) {
+  control::Resume made;
+  made.set_session_id(id);
+  made.set_lane_secret(secret);
+  return made;
+}
+
+class RestoredSessionsTest : public testing::Test {
+ protected:
+  RestoredSessions sessions_;
+};
+
+TEST_F(RestoredSessionsTest, IsClaimedOnceByTheClientThatKnowsItsSecret) {
+  sessions_.add({session(1)}, Deadline::max());
+  EXPECT_FALSE(sessions_.claim(resume(1, 100), "a", false, TransportKind::kTcp)) << "the secret";
+  EXPECT_FALSE(sessions_.claim(resume(2, 101), "a", false, TransportKind::kTcp)) << "the id";
+  EXPECT_FALSE(sessions_.claim(resume(1, 101), "b", false, TransportKind::kTcp)) << "the name";
+  EXPECT_FALSE(sessions_.claim(resume(1, 101), "a", true, TransportKind::kTcp)) << "the proof";
+  EXPECT_FALSE(sessions_.claim(resume(1, 101), "a", false, TransportKind::kShm)) << "transport";
+  EXPECT_TRUE(sessions_.claim(resume(1, 101), "a", false, TransportKind::kTcp));
+  EXPECT_FALSE(sessions_.claim(resume(1, 101), "a", false, TransportKind::kTcp)) << "again";
+}
+
+TEST_F(RestoredSessionsTest, ProvenClientShowsNoSecret) {
+  KeptSession proven = session(1);
+  proven.proven = true;
+  sessions_.add({proven}, Deadline::max());
+  EXPECT_TRUE(sessions_.claim(resume(1, 0), "a", true, TransportKind::kTcp));
+}
+
+TEST_F(RestoredSessionsTest, SessionThatIsNotResumableIsNotClaimed) {
+  KeptSession once = session(1);
+  once.resumable = false;
+  sessions_.add({once}, Deadline::max());
+  EXPECT_FALSE(sessions_.claim(resume(1, 101), "a", false, TransportKind::kTcp));
+}
+
+TEST_F(RestoredSessionsTest, LapsesWhenItsTimeIsOver) {
+  const Clock::time_point now = Clock::now();
+  sessions_.add({session(1), session(2)}, now + seconds{10});
+  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{9}).empty());
+  sessions_.renew(now + seconds{20});
+  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{19}).empty());
+  EXPECT_EQ(sessions_.take_lapsed(now + seconds{20}).size(), 2U);
+  EXPECT_FALSE(sessions_.claim(resume(1, 101), "a", false, TransportKind::kTcp));
+}
+
+/// A process that maps memory counts while it may still write.
+TEST_F(RestoredSessionsTest, StoppedProcessCountsUntilItIsGone) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    while (true) ::pause();
+  }
+  const auto process = static_cast<std::uint64_t>(child);
+  KeptSession mapping = session(1, TransportKind::kShm);
+  mapping.process_id = process;
+  mapping.process_began = process_began(process);
+  EXPECT_NE(mapping.process_began, 0U);
+  KeptSession earlier = session(2, TransportKind::kShm);
+  earlier.process_id = process;  // the number is another process's by now
+  earlier.process_began = mapping.process_began + 1;
+  const Clock::time_point now = Clock::now();
+  sessions_.add({mapping, earlier, session(3)}, now + seconds{10});
+  EXPECT_EQ(sessions_.mapping_processes(), 1U);
+
+  ASSERT_EQ(::kill(child, SIGSTOP), 0);
+  ASSERT_TRUE(test::eventually(
+      [&] { return state_of_process(process, mapping.process_began) == ProcessState::kStopped; }));
+  EXPECT_EQ(sessions_.take_lapsed(now + seconds{10}).size(), 3U);
+  EXPECT_EQ(sessions_.mapping_processes(), 1U) << "it may go on at any time";
+  ASSERT_EQ(::kill(child, SIGCONT), 0);
+  ASSERT_TRUE(test::eventually(
+      [&] { return state_of_process(process, mapping.process_began) == ProcessState::kRunning; }));
+  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{10}).empty());
+  EXPECT_EQ(sessions_.mapping_processes(), 0U) << "it has found its connection ended";
+
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(state_of_process(process, mapping.process_began), ProcessState::kGone);
+}
+
+TEST(KeptProcessTest, NoProcessIsGone) {
+  EXPECT_EQ(process_began(0), 0U);
+  EXPECT_EQ(state_of_process(0, 0), ProcessState::kGone);
+  const auto self = static_cast<std::uint64_t>(::getpid());
+  EXPECT_NE(state_of_process(self, process_began(self)), ProcessState::kGone);
+}
+
+}  // namespace
+}  // namespace remora::detail
