@@ -17,6 +17,7 @@
 #include "transport/control_message.h"
 #include "transport/lane.h"
 #include "transport/lane_ticket.h"
+#include "transport/rails.h"
 #include "transport/wire_extent.h"
 
 namespace remora::transport {
@@ -81,6 +82,19 @@ class ClientEndpoint {
     (void)keys;
     return Error{Code::kUnsupported, "keys of lanes"};
   }
+  /// Lanes may go over several devices: the client tells the server so in its hello.
+  [[nodiscard]] virtual bool wants_rails() const noexcept { return false; }
+  /// The addresses that the server has told, each of a device that serves. Before find_rails().
+  virtual void learn_rails(const std::vector<RailAddress>& told) { (void)told; }
+  /// Looks for the rails that the next lanes go over, in turn; where a rail fails, a lane goes over
+  /// another one. Blocks, at most until `deadline`. Returns their number, at least 1. Before the
+  /// first lane.
+  virtual std::size_t find_rails(Deadline deadline) {
+    (void)deadline;
+    return 1;
+  }
+  /// A rail that no lane is on can be reached again: the lanes of a new connection would use it.
+  [[nodiscard]] virtual bool rail_returned() const noexcept { return false; }
   /// Null where local memory needs no registration.
   [[nodiscard]] virtual std::shared_ptr<MemoryDomain> memory_domain() const noexcept = 0;
   /// Makes a grant usable: maps the memory whose descriptors the server has sent. Errors: kProtocol

@@ -42,7 +42,7 @@ Status SessionLanes::open(Deadline deadline) {
   const ClientMetrics& metrics = session_.metrics();
   {
     const MutexLock lock{opening_};
-    lanes_.reserve(engine.options().lanes);
+    lanes_.reserve(kMaxLanes);
   }
   const auto endpoint = session_.channel().endpoint();
   // Mapped memory needs one driver, whatever EngineOptions::lanes says.
@@ -76,7 +76,9 @@ Status SessionLanes::open(Deadline deadline) {
   }
   options.revivable = session_.handshake().resumable();
   options.end_elsewhere = [this](QueuedLaneDriver& lane) { return ender_.end_later(lane); };
-  for (std::uint32_t i = 0; i < engine.options().lanes; ++i) {
+  const std::size_t rails = endpoint->find_rails(deadline);
+  const std::size_t count = std::max<std::size_t>(engine.options().lanes, rails);
+  for (std::size_t i = 0; i < count; ++i) {
     auto lane =
         endpoint->open_lane(session_.handshake().ticket(), engine.options().lane_depth, deadline);
     if (!lane) return lane.error();
@@ -92,6 +94,7 @@ Result<std::vector<std::unique_ptr<Lane>>> SessionLanes::open_again(Deadline dea
   std::vector<std::unique_ptr<Lane>> lanes;
   const auto endpoint = session_.channel().endpoint();
   if (endpoint->direct_path()) return lanes;
+  (void)endpoint->find_rails(deadline);
   for (std::size_t i = 0; i < all().size(); ++i) {
     auto lane = endpoint->open_lane(session_.handshake().ticket(),
                                     session_.engine().options().lane_depth, deadline);

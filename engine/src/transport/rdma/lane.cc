@@ -30,13 +30,26 @@ static_assert(offsetof(WorkRequest, remote_key) - offsetof(WorkRequest, remote_a
 /// Requests carry the key itself.
 struct KeysAsTheyAre {
   static constexpr bool kTokens = false;
+  static constexpr bool kLocalTokens = false;
 };
 
 /// Requests carry a token of it.
 struct KeysByToken {
   static constexpr bool kTokens = true;
+  static constexpr bool kLocalTokens = false;
   std::shared_ptr<const RkeyTable> table;  ///< keeps what follows
   const std::uint32_t* of_lane = nullptr;
+};
+
+/// Local keys are tokens, too.
+struct KeysOfRail {
+  static constexpr bool kTokens = true;
+  static constexpr bool kLocalTokens = true;
+  std::shared_ptr<const RkeyTable> table;  ///< keeps what follows
+  const std::uint32_t* of_lane = nullptr;
+  std::shared_ptr<const RkeyTable> local_table;  ///< keeps what follows
+  const std::uint32_t* of_device = nullptr;
+  std::shared_ptr<const LaneRail> rail;
 };
 
 template <typename Keys>
@@ -70,6 +83,12 @@ class RdmaLane final : public Lane {
   ~RdmaLane() override { close(); }
 
   [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
+  [[nodiscard]] std::shared_ptr<const LaneRail> rail() const noexcept override {
+    if constexpr (Keys::kLocalTokens)
+      return keys_.rail;
+    else
+      return nullptr;
+  }
 
   PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override {
     if (chain.size() == 1) return post_one(*chain.front(), first_sequence);
@@ -205,6 +224,10 @@ class RdmaLane final : public Lane {
     wr.wr_id = sequence;
     // The two have the same layout, below: four stores instead of seven.
     std::memcpy(&prepared.element, &request.local, sizeof(ibv_sge));
+    if constexpr (Keys::kLocalTokens)
+      // A request without a key has no token either: what stands there stays within the table.
+      prepared.element.lkey =
+          RkeyTable::key_of(keys_.of_device, request.local_key & (RkeyTable::kMaxTokens - 1));
     std::memcpy(&wr.wr.rdma, &request.remote_address, sizeof wr.wr.rdma);
     wr.opcode = IBV_WR_RDMA_READ;
     wr.send_flags = 0;
@@ -322,6 +345,17 @@ Result<std::unique_ptr<Lane>> make_token_lane(LanePair pair, verbs::CompletionQu
   const std::uint32_t* const of_lane = keys->of_lane(lane);
   return RdmaLane<KeysByToken>::create(std::move(pair), std::move(queue), transfer_bytes_max, depth,
                                        initiator_depth, {std::move(keys), of_lane});
+}
+
+Result<std::unique_ptr<Lane>> make_rail_lane(LanePair pair, verbs::CompletionQueue queue,
+                                             std::uint32_t transfer_bytes_max, std::uint32_t depth,
+                                             RailKeys keys, std::shared_ptr<const LaneRail> rail,
+                                             std::uint32_t initiator_depth) {
+  const std::uint32_t* const of_lane = keys.remote->of_lane(keys.lane);
+  const std::uint32_t* const of_device = keys.local->of_lane(keys.column);
+  return RdmaLane<KeysOfRail>::create(
+      std::move(pair), std::move(queue), transfer_bytes_max, depth, initiator_depth,
+      {std::move(keys.remote), of_lane, std::move(keys.local), of_device, std::move(rail)});
 }
 
 }  // namespace remora::transport::rdma
