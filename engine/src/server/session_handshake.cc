@@ -45,6 +45,10 @@ Result<ServerReply> SessionHandshake::hello(const control::Hello& hello, Raw raw
   if (hello.has_resume()) wanted_ = hello.resume();
   resumable_.store(hello.comes_back());
   if (hello.lane_keys()) session_.connection().use_lane_keys();
+  // A server that is to use memory windows keeps its promise: grants on rails are registrations.
+  rails_ = hello.rails() &&
+           server_.config().transports.rdma_protection != config::RdmaProtection::kWindows &&
+           session_.endpoint().use_rails();
   if (server_.asks_for_keys()) return challenge(hello, raw);
   if (hello.auth() != control::AUTH_NONE) {
     server_.note_refused(Refusal::kAuthentication, session_, hello.client_name());
@@ -149,7 +153,22 @@ control::Welcome SessionHandshake::welcome(bool resumed) const {
   welcome.set_keep_ms(milliseconds(limits.session_keep));
   welcome.set_resumed(resumed);
   welcome.set_lane_keys(session_.connection().lane_keys() != nullptr);
+  if (rails_) add_rails(welcome);
   return welcome;
+}
+
+void SessionHandshake::add_rails(control::Welcome& welcome) const {
+  // More would not fit the message, and no session uses as many.
+  constexpr int kMaxRails = 16;
+  for (const transport::DeviceState& device : server_.listeners().device_states()) {
+    if (device.use != transport::DeviceUse::kServing) continue;
+    for (const std::string& address : device.addresses) {
+      if (welcome.rails_size() == kMaxRails) return;
+      control::Rail& rail = *welcome.add_rails();
+      rail.set_address(address);
+      rail.set_device(device.device);
+    }
+  }
 }
 
 void SessionHandshake::finish(bool resumed) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <remora/engine/types.h>
@@ -29,6 +30,7 @@ struct GrantRequest {
   int memory_fd = -1;  ///< the region's own memfd when clients may map it, else -1
   /// The CPU carries out atomics: the region's atomic domain is `cpu`.
   bool cpu_atomics = false;
+  std::string atomic_domain{};  ///< of the region: "none", "cpu" or the name of a device
 };
 
 /// Keeps a grant valid; revokes it on destruction. Used by one thread at a time.

@@ -75,6 +75,10 @@ class ServerEndpoint {
   /// result renews them; null: one key for all lanes, for good.
   /// Before any grant and before any lane. Worker. The endpoint owns the result.
   virtual LaneKeyRenewal* use_lane_keys() noexcept { return nullptr; }
+  /// Lanes of this session, and connections that resume it, may be of any device that serves: its
+  /// grants are registered with each device that it has a lane on. After use_lane_keys(), before
+  /// any grant, any lane and take_over(). Worker. False: not over this transport or this device.
+  virtual bool use_rails() noexcept { return false; }
   /// From now on a lane that shows this ticket belongs to this session.
   virtual void expect_lanes(const LaneTicket& ticket) noexcept = 0;
   /// Blocks while memory is registered: worker threads only.

@@ -154,9 +154,11 @@ class RdmaListener final : public Listener, private ListenerDevices {
     if (!half) return half.error();
     if (introduction->purpose == rdma::Purpose::kLane) {
       Status added;
+      const auto budget = budgets_.registrations->of(request.device().name(),
+                                                     request.device().attributes().max_mr_count);
       const bool known =
           lane_registry_->with(introduction->ticket, [&](RdmaServerEndpoint& endpoint) {
-            added = endpoint.add_lane(request, introduction->lane, *half);
+            added = endpoint.add_lane(request, introduction->lane, *half, budget);
           });
       if (!known) return Error{Code::kProtocol, "lane without a session"}.with_subject(peer);
       if (!added) return added.error().with_subject(peer);

@@ -141,19 +141,32 @@ RdmaServerEndpoint::~RdmaServerEndpoint() {
 
 Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
   if (!channel_) return gone();
-  auto message = channel_->buffers.receive(channel_->connection.queue_pair());
+  Result<std::optional<ControlMessage>> message =
+      channel_->buffers.receive(channel_->connection.queue_pair());
   if (message && message->has_value()) return message;
   const remora::detail::MutexLock lock{mutex_};
+  if (!message && rails_ != nullptr && !channel_end_) channel_end_ = message.error();
   // Lanes first: what has come in before the end is taken, too.
   Status status;
   for (ServerLane& lane : lanes_) {
     auto collected = listen(lane);
     if (collected) collected = collect(lane);
-    if (!collected && status) status = collected;
+    if (collected) continue;
+    if (status) status = collected;
+    // Its descriptors may stay readable for as long as its end is kept back.
+    if (rails_ == nullptr || !std::exchange(lane.watched, false)) continue;
+    events_.remove(lane.queue.event_fd());
+    events_.remove(lane.connection->event_fd());
   }
   for (ServerLane& lane : lanes_)
     if (auto checked = check(*lane.connection); !checked && status) status = checked;
   if (auto checked = check(channel_->connection); !checked && status) status = checked;
+  if (status && rails_ != nullptr && rails_->any_gone()) status = gone();
+  if (channel_end_) {
+    events_.remove(channel_->buffers.event_fd());
+    message = *channel_end_;
+  }
+  if ((!message || !status) && keeps_back()) return std::optional<ControlMessage>{};
   if (message && !status) return status.error();
   return message;
 }
@@ -171,21 +184,24 @@ std::size_t RdmaServerEndpoint::take_notices(std::span<Notice> notices) noexcept
 
 Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest& request,
                                     std::optional<std::uint32_t> said,
-                                    const config::RdmaSettings& settings) {
+                                    const config::RdmaSettings& settings,
+                                    const std::shared_ptr<Budget>& budget) {
   const remora::detail::MutexLock lock{mutex_};
   if (over_ || domain_.empty())
     return Error{Code::kConnectionLost, "lane of a session that is over"};
   const auto number = number_of_next(said);
   if (!number) return number.error();
   // A session that has grants must be able to come back to them.
-  auto share = BudgetShare::count(budget_, 1);
-  auto queue = domain_.device().create_completion_queue(
-      {.depth = kNoticeReceives + 4,
-       .events = true,
-       .vector = next_completion_vector(domain_.device())});
+  auto share = BudgetShare::count(budget == nullptr ? budget_ : budget, 1);
+  const auto made_domain = lane_domain(request.device(), budget);
+  if (!made_domain) return made_domain.error();
+  const verbs::ProtectionDomain& domain = *made_domain;
+  auto queue =
+      domain.device().create_completion_queue({.depth = kNoticeReceives + 4,
+                                               .events = true,
+                                               .vector = next_completion_vector(domain.device())});
   if (!queue) return queue.error();
   auto buffers = std::make_unique<std::array<NoticeBytes, kNoticeReceives>>();
-  const verbs::ProtectionDomain& domain = by_windows_ ? leased_->domain() : domain_;
   auto memory = domain.register_bytes(std::as_writable_bytes(std::span{*buffers}),
                                       verbs::Access::kLocalWrite);
   if (!memory) return memory.error();
@@ -200,7 +216,7 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest& request,
   builder.send_depth(windows == nullptr ? 1 : WindowLane::kBinds)
       .receive_depth(kNoticeReceives)
       .access(lane_access(domain.device()));
-  if (auto status = apply(settings, domain_.device(), request.port(), builder); !status)
+  if (auto status = apply(settings, domain.device(), request.port(), builder); !status)
     return status;
   limit_depths(builder, Asks::kClient, false);
   if (auto status = request.create_queue_pair(builder); !status) return status;
@@ -229,6 +245,7 @@ void RdmaServerEndpoint::expect_lanes(const LaneTicket& ticket) noexcept {
 }
 
 Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
+  if (const auto rails = this->rails()) return grant_on_rails(*rails, request);
   if (by_windows_) return grant_windows(request);
   const verbs::ProtectionDomain domain = this->domain();
   if (domain.empty()) return gone();
@@ -253,6 +270,10 @@ Result<Grant> RdmaServerEndpoint::grant_windows(const GrantRequest& request) {
 }
 
 Status RdmaServerEndpoint::renew(Grant& grant) noexcept {
+  if (auto* const of_rails = dynamic_cast<RailGrant*>(grant.handle.get())) {
+    const auto rails = this->rails();
+    return rails == nullptr ? Status{gone()} : renew_on_rails(*rails, *of_rails, grant);
+  }
   auto* const registered = dynamic_cast<RdmaGrant*>(grant.handle.get());
   if (registered == nullptr) return renew_windows(grant);
   const verbs::ProtectionDomain domain = this->domain();
@@ -290,8 +311,9 @@ void RdmaServerEndpoint::set_lane_keys(Grant& grant) {
 }
 
 bool RdmaServerEndpoint::hit_by(const DeviceFailure& failure) noexcept {
-  if (failure.device != device_) return false;
   const remora::detail::MutexLock lock{mutex_};
+  if (rails_ != nullptr) return hit_on_rails(failure);
+  if (failure.device != device_) return false;
   if (failure.queue_pair == 0 && failure.queue == nullptr)
     return !domain_.empty() && domain_.device().gone();
   const auto is_of = [&](const verbs::Connection& connection) {
@@ -306,6 +328,7 @@ bool RdmaServerEndpoint::hit_by(const DeviceFailure& failure) noexcept {
 
 bool RdmaServerEndpoint::device_gone() noexcept {
   const remora::detail::MutexLock lock{mutex_};
+  if (rails_ != nullptr && rails_->any_gone()) return true;
   return !domain_.empty() && domain_.device().gone();
 }
 
@@ -317,6 +340,7 @@ void RdmaServerEndpoint::leave_device() noexcept {
   channel_.reset();
   domain_ = {};
   leased_.reset();
+  if (rails_ != nullptr) rails_->leave_gone();
 }
 
 void RdmaServerEndpoint::shutdown() noexcept {
@@ -353,7 +377,16 @@ void RdmaServerEndpoint::destroy_lanes() noexcept {
 
 Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
   auto* const old = dynamic_cast<RdmaServerEndpoint*>(&before);
-  if (old == nullptr || old->device_ != device_)
+  const auto theirs = old == nullptr ? nullptr : old->rails();
+  const auto own = rails();
+  if (theirs != nullptr && own != nullptr) {
+    // Its grants are registered with each device; those that have gone are left now.
+    theirs->leave_gone();
+    const remora::detail::MutexLock lock{mutex_};
+    rails_ = theirs;
+    return {};
+  }
+  if (old == nullptr || old->device_ != device_ || theirs != own)
     return Error{Code::kUnsupported, "resume over another transport or device"};
   const std::scoped_lock lock{mutex_, old->mutex_};
   mutex_.assert_held();

@@ -18,12 +18,14 @@
 #include <remora/verbs/verbs.h>
 
 #include "base/fd_set.h"
+#include "base/timer_fd.h"
 #include "transport/listener.h"
 #include "transport/rdma/budget.h"
 #include "transport/rdma/control.h"
 #include "transport/rdma/given_up_keys.h"
 #include "transport/rdma/lane.h"
 #include "transport/rdma/reaper.h"
+#include "transport/rdma/session_rails.h"
 #include "transport/rdma/windows.h"
 #include "transport/server_endpoint.h"
 
@@ -71,7 +73,8 @@ struct ServerLane {
   std::uint32_t number = 0;             ///< of the session's lanes, from 0
   std::shared_ptr<WindowLane> windows;  ///< null: grants are registrations
   std::optional<verbs::Connection> connection;
-  Status end{};  ///< the first error on it
+  Status end{};         ///< the first error on it
+  bool watched = true;  ///< its descriptors are in the endpoint's set
 
   Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::uint64_t index) const {
     return pair.post_receive(index, memory.slice(index * kNoticeWireBytes, kNoticeWireBytes));
@@ -152,12 +155,14 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
     renews_keys_ = true;
     return this;
   }
+  bool use_rails() noexcept override;
 
   /// Takes a lane that a client asked the listener for. Control thread. `said`: its number, if the
-  /// client says it. `settings`: of the server's half of it. An error leaves `request` to be
-  /// rejected.
+  /// client says it. `settings`: of the server's half of it. `budget`: of registrations with the
+  /// device of the request, for a session with rails. An error leaves `request` to be rejected.
   Status add_lane(verbs::ConnectionRequest& request, std::optional<std::uint32_t> said,
-                  const config::RdmaSettings& settings = {});
+                  const config::RdmaSettings& settings = {},
+                  const std::shared_ptr<Budget>& budget = nullptr);
 
   Result<Grant> grant(const GrantRequest& request) noexcept override;
   void shutdown() noexcept override;
@@ -172,6 +177,18 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
   Status renew(Grant& grant) noexcept override;
   Result<Grant> grant_windows(const GrantRequest& request);
   Status renew_windows(Grant& grant);
+  [[nodiscard]] std::shared_ptr<SessionRails> rails();
+  Result<Grant> grant_on_rails(SessionRails& rails, const GrantRequest& request);
+  Status renew_on_rails(SessionRails& rails, RailGrant& handle, Grant& grant);
+  /// The domain of the next lane, which is of `device`.
+  [[nodiscard]] Result<verbs::ProtectionDomain> lane_domain(const verbs::Device& device,
+                                                            const std::shared_ptr<Budget>& budget)
+      REMORA_REQUIRES(mutex_);
+  [[nodiscard]] bool hit_on_rails(const DeviceFailure& failure) noexcept REMORA_REQUIRES(mutex_);
+  /// Whether the failure of a lane or the channel is kept back for a while. In a session with rails
+  /// the lanes on other devices serve on: the client lets what is posted there complete, and
+  /// resumes the session.
+  [[nodiscard]] bool keeps_back() noexcept REMORA_REQUIRES(mutex_);
   /// The key of each extent for each lane that there is.
   void set_lane_keys(Grant& grant);
   [[nodiscard]] static Error gone() {
@@ -211,6 +228,11 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
   std::vector<ServerLane> dead_ REMORA_GUARDED_BY(mutex_);  ///< until destroy_lanes()
   std::shared_ptr<LaneDestruction> destruction_ = std::make_shared<LaneDestruction>();
   std::deque<Notice> notices_ REMORA_GUARDED_BY(mutex_);
+  /// Null: all lanes are of the channel's device.
+  std::shared_ptr<SessionRails> rails_ REMORA_GUARDED_BY(mutex_);
+  TimerFd kept_back_timer_;  ///< with rails: when keeps_back() is over
+  std::optional<Deadline> kept_back_until_ REMORA_GUARDED_BY(mutex_);
+  std::optional<Error> channel_end_ REMORA_GUARDED_BY(mutex_);  ///< with rails: kept back
   /// Of the session, whose next endpoint goes on with it; its pointer is the worker's.
   std::shared_ptr<GivenUpKeys> given_up_ = std::make_shared<GivenUpKeys>();
 };
