@@ -48,6 +48,15 @@ struct LaneRail {
   int memory_node = -1;              ///< of the device here; -1: not known, or there is one only
 };
 
+/// Two names have one number only by a rare chance; 0 is that of the empty name. For a comparison
+/// on the data path.
+[[nodiscard]] constexpr std::uint32_t device_number(std::string_view name) noexcept {
+  if (name.empty()) return 0;
+  std::uint32_t hash = 2'166'136'261U;  // FNV-1a
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16'777'619U;
+  return hash == 0 ? 1 : hash;
+}
+
 /// The addresses of one session's server, and which of them answer. Shared by the connections of
 /// the session. Thread-safe.
 class RailPlan {

@@ -64,6 +64,7 @@ void QueuedLaneDriver::end_lane() noexcept {
 void QueuedLaneDriver::interrupt(Reason reason) noexcept {
   mutex_.lock();
   take_inbox();
+  end_hold();
   break_lane(reason);
   if (ending()) end_lane();
   // A lease would keep a device that has gone.
@@ -76,6 +77,38 @@ void QueuedLaneDriver::interrupt(Reason reason) noexcept {
         },
         [](OperationRecord& /*operation*/) {});
   release_lane();
+}
+
+/// While it holds, the driver counts as broken, so that no thread posts: operations come into the
+/// backlog, and their owners sleep until they are woken. Nobody is told, since nothing has failed.
+bool QueuedLaneDriver::hold(Deadline until) noexcept {
+  mutex_.lock();
+  while (!broken() && retired_sequence_ != next_sequence_ && Clock::now() < until)
+    if (!poll_completions()) relax();
+  const bool held = !broken() && retired_sequence_ == next_sequence_;
+  if (held) {
+    end_.held = end_.told = true;
+    broken_.store(true, std::memory_order_release);
+  }
+  release_lane(Release::kAtOnce);
+  return held;
+}
+
+void QueuedLaneDriver::end_hold() noexcept {
+  if (!std::exchange(end_.held, false)) return;
+  end_.told = false;
+  broken_.store(false, std::memory_order_release);
+}
+
+void QueuedLaneDriver::release_hold() noexcept {
+  mutex_.lock();
+  end_hold();
+  take_inbox();
+  // progress_and_arm() did not arm the lane for callers that sleep in an event loop.
+  if (!broken()) (void)lane_->arm();
+  post_backlog();
+  waiters_.wake();
+  release_lane(Release::kAtOnce);
 }
 
 void QueuedLaneDriver::end_broken_lane() noexcept {
@@ -165,7 +198,12 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   if (!fits || !broken() || ending_ || end_.for_good || !events_->add(lane->event_fd()))
     return false;
   metrics_.lane_closed(lane_->completion_capacity());
+  const std::uint32_t before = server_device();
+  if (const auto rail = this->rail()) metrics_.rail_lane_closed(rail->device);
   lane_ = std::move(lane);
+  set_rail(lane_->rail());
+  if (const auto rail = this->rail()) metrics_.rail_lane_opened(rail->device);
+  end_.atomics_moved = server_device() != before;
   flush_by_.store(0);
   metrics_.lane_opened(lane_->completion_capacity());
   lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
@@ -205,10 +243,24 @@ void QueuedLaneDriver::release_lost_lease(OperationRecord& operation) noexcept {
     release_lease(operation);
 }
 
+/// Atomics of two devices are not atomic to each other: those that wait for the lane that was have
+/// not been carried out, and are not.
+void QueuedLaneDriver::refuse_moved_atomics() noexcept {
+  if (!std::exchange(end_.atomics_moved, false)) return;
+  EndTally tally{metrics_, cells_.recorder()};
+  backlog_.extract([](const OperationRecord& each) { return is_atomic(each.request.opcode); },
+                   [&](OperationRecord& operation) {
+                     mutex_.assert_held();
+                     operation.outcome = Outcome::failure(Code::kWrongAtomicDomain);
+                     finish(operation, tally);
+                   });
+}
+
 void QueuedLaneDriver::go_on() noexcept {
   mutex_.lock();
   if (broken() && !ending() && !end_.for_good) {
     renew_local_keys();
+    refuse_moved_atomics();
     lane_began_ = Clock::now();
     end_.told = end_.victims_ended = end_.asked = false;
     end_.reason = Reason::kNone;

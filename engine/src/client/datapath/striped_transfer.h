@@ -24,6 +24,7 @@ struct StripedPath {
   std::span<const transport::WireExtent> extents;
   const ClientMetrics& metrics;
   std::chrono::nanoseconds spin;  ///< see EngineOptions::spin
+  bool by_rate = false;           ///< lanes get shares by the rate of their devices, else the same
 };
 
 /// Carries out an operation that has passed its check and has its deadline. Sets the outcome of the

@@ -118,6 +118,13 @@ class RegionGrant final : public RevocableGrant {
     operation.whole = true;
     return true;
   }
+  /// As check() for an operation that goes to `lane`: refuses an atomic there if the lane does not
+  /// lead to the device of the region's atomics.
+  bool check_on(OperationRecord& operation, const LaneDriver& lane) const noexcept {
+    return check(operation) && (rail_device_ == 0 || check_atomic_on(operation, lane));
+  }
+  /// The lane for one more queue that is to take operations of this region.
+  [[nodiscard]] LaneDriver& lane_for_queue() const noexcept;
   /// As check() for a transfer in pieces, which are borrowed until it has completed. Fills in the
   /// length.
   bool check(OperationRecord& operation, std::span<const Target> pieces) const noexcept;
@@ -171,6 +178,9 @@ class RegionGrant final : public RevocableGrant {
     return true;
   }
   bool check_closely(OperationRecord& operation) const noexcept;
+  bool check_atomic_on(OperationRecord& operation, const LaneDriver& lane) const noexcept;
+  [[nodiscard]] bool has_atomics_here() const noexcept;
+  void run_on_rails(OperationRecord& operation) const noexcept;
   void run_closely(OperationRecord& operation) const noexcept;
   template <typename Piece>
   bool check_pieces(OperationRecord& operation, std::span<const Piece> pieces) const noexcept;
@@ -187,6 +197,8 @@ class RegionGrant final : public RevocableGrant {
   Uri uri_;
   RegionOpener* opener_ = nullptr;
   bool atomics_here_;  ///< the region's atomic domain is the one of this session's transport
+  /// With rails: the number of the device that is the region's atomic domain; else 0.
+  std::uint32_t rail_device_;
   /// The values that every operation is checked against, in one place.
   struct Quick {
     std::uint64_t size_bytes;
