@@ -5,6 +5,7 @@
 /// it releases the lane. For another caller a thread of the session does so: end_broken_lane().
 /// replace() and go_on() give the driver its next lane.
 
+#include <algorithm>
 #include <utility>
 
 #include "base/spin_pause.h"
@@ -189,9 +190,9 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   const std::lock_guard lock{mutex_};
   mutex_.assert_held();
   const transport::Lane::Limits& now = lane->limits();
-  // Checked operations and the arrays are made for the old limits: both must fit the new ones.
-  const bool fits = now.depth <= chain_.requests.size() &&
-                    now.transfer_bytes_max >= limits_.transfer_bytes_max &&
+  // Checked operations are made for the old limits, and must fit the new ones. The arrays have room
+  // for the depth of the first lane.
+  const bool fits = now.transfer_bytes_max >= limits_.transfer_bytes_max &&
                     now.inline_bytes_max >= limits_.inline_bytes_max &&
                     now.writes_zeroes == limits_.writes_zeroes &&
                     (now.initiator_depth != 0) == (limits_.initiator_depth != 0);
@@ -207,8 +208,8 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   flush_by_.store(0);
   metrics_.lane_opened(lane_->completion_capacity());
   lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
-  limits_.depth = now.depth;
-  depth_.store(now.depth, std::memory_order_relaxed);
+  limits_.depth = std::min(now.depth, static_cast<std::uint32_t>(chain_.requests.size()));
+  depth_.store(limits_.depth, std::memory_order_relaxed);
   limits_.initiator_depth = now.initiator_depth;
   atomic_results_ = lane_->atomic_results();
   next_sequence_ = retired_sequence_ = 0;

@@ -191,6 +191,10 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     const auto fits = rdma::create_fitting_pair(
         builder, depth_max, [&](const auto& asked) { return connector->create_queue_pair(asked); });
     if (!fits) return fits.error();
+    if (rail.shown != nullptr &&
+        connector->queue_pair().capabilities().inline_bytes < rdma::kRailInlineBytes)
+      return Error{Code::kUnsupported, "rails: a device without inline room; make lane_depth less"}
+          .with_subject(device.name());
     Introduction said{
         .purpose = rdma::Purpose::kLane, .ticket = ticket, .mtu_bytes = settings_.mtu.value_or(0)};
     if (keys_ != nullptr) {
@@ -219,7 +223,6 @@ class RdmaClientEndpoint final : public ClientEndpoint {
       const remora::detail::MutexLock lock{mutex_};
       lanes_.push_back(shared);
     }
-    ++lanes_opened_;
     rdma::LanePair pair{
         .pair = shared->queue_pair(),
         .to_error = [shared] { shared->to_error(); },
@@ -227,18 +230,20 @@ class RdmaClientEndpoint final : public ClientEndpoint {
         .close_later = [shared, domain = rail.domain] { shared->close_later(*domain); },
         .drop_later = [domain = rail.domain](
                           std::shared_ptr<void> left) { domain->reaper().take(std::move(left)); }};
-    if (number && rail.shown != nullptr)
-      return rdma::make_rail_lane(std::move(pair), std::move(queue), transfer_bytes_max, depth,
-                                  {.remote = keys_,
-                                   .lane = *number,
-                                   .local = rails_->memory()->keys(),
-                                   .column = rail.column},
-                                  rail.shown, initiator_depth);
-    if (number)
-      return rdma::make_token_lane(std::move(pair), std::move(queue), transfer_bytes_max, depth,
-                                   keys_, *number, initiator_depth);
-    return rdma::make_lane(std::move(pair), std::move(queue), transfer_bytes_max, depth,
-                           initiator_depth);
+    auto lane =
+        number && rail.shown != nullptr
+            ? rdma::make_rail_lane(std::move(pair), std::move(queue), transfer_bytes_max, depth,
+                                   {.remote = keys_,
+                                    .lane = *number,
+                                    .local = rails_->memory()->keys(),
+                                    .column = rail.column},
+                                   rail.shown, initiator_depth)
+        : number ? rdma::make_token_lane(std::move(pair), std::move(queue), transfer_bytes_max,
+                                         depth, keys_, *number, initiator_depth)
+                 : rdma::make_lane(std::move(pair), std::move(queue), transfer_bytes_max, depth,
+                                   initiator_depth);
+    if (lane) ++lanes_opened_;
+    return lane;
   }
   Status use_lane_keys(std::shared_ptr<RkeyTable> keys) noexcept override {
     static_assert(rdma::kMaxLanes <= RkeyTable::kMaxLanes);

@@ -75,7 +75,7 @@ Result<std::shared_ptr<ClientDomain>> ClientRails::take_device(const verbs::Conn
   if (device.is_iwarp() || (options_.hardware_only && device.is_software()))
     return Error{Code::kUnsupported, "rails over this device"}.with_subject(device.name());
   if (auto why = why_unusable(device))
-    return Error{Code::kUnsupported, "rdma"}.with_subject(std::string{device.name()} + ": " + *why);
+    return Error{Code::kUnreachable, "rdma"}.with_subject(std::string{device.name()} + ": " + *why);
   return ClientDomain::of(device, peer);
 }
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,12 +32,14 @@ static_assert(offsetof(WorkRequest, remote_key) - offsetof(WorkRequest, remote_a
 struct KeysAsTheyAre {
   static constexpr bool kTokens = false;
   static constexpr bool kLocalTokens = false;
+  static constexpr std::uint32_t kMaxInlineBytes = std::numeric_limits<std::uint32_t>::max();
 };
 
 /// Requests carry a token of it.
 struct KeysByToken {
   static constexpr bool kTokens = true;
   static constexpr bool kLocalTokens = false;
+  static constexpr std::uint32_t kMaxInlineBytes = std::numeric_limits<std::uint32_t>::max();
   std::shared_ptr<const RkeyTable> table;  ///< keeps what follows
   const std::uint32_t* of_lane = nullptr;
 };
@@ -45,6 +48,7 @@ struct KeysByToken {
 struct KeysOfRail {
   static constexpr bool kTokens = true;
   static constexpr bool kLocalTokens = true;
+  static constexpr std::uint32_t kMaxInlineBytes = kRailInlineBytes;
   std::shared_ptr<const RkeyTable> table;  ///< keeps what follows
   const std::uint32_t* of_lane = nullptr;
   std::shared_ptr<const RkeyTable> local_table;  ///< keeps what follows
@@ -68,17 +72,18 @@ class RdmaLane final : public Lane {
         std::as_writable_bytes(std::span{notices}), verbs::Access::kLocalWrite);
     if (!registered_notices) return registered_notices.error();
     const auto capabilities = link.pair->capabilities();
-    return std::unique_ptr<Lane>{new RdmaLane{std::move(link),
-                                              std::move(queue),
-                                              std::move(results),
-                                              std::move(*registered),
-                                              std::move(notices),
-                                              std::move(*registered_notices),
-                                              {.depth = depth,
-                                               .transfer_bytes_max = transfer_bytes_max,
-                                               .inline_bytes_max = capabilities.inline_bytes,
-                                               .initiator_depth = initiator_depth},
-                                              std::move(keys)}};
+    return std::unique_ptr<Lane>{new RdmaLane{
+        std::move(link),
+        std::move(queue),
+        std::move(results),
+        std::move(*registered),
+        std::move(notices),
+        std::move(*registered_notices),
+        {.depth = depth,
+         .transfer_bytes_max = transfer_bytes_max,
+         .inline_bytes_max = std::min(capabilities.inline_bytes, Keys::kMaxInlineBytes),
+         .initiator_depth = initiator_depth},
+        std::move(keys)}};
   }
   ~RdmaLane() override { close(); }
 

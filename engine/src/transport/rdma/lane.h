@@ -65,6 +65,11 @@ Result<std::unique_ptr<Lane>> make_token_lane(
     std::uint32_t depth, std::shared_ptr<const RkeyTable> keys, std::size_t lane,
     std::uint32_t initiator_depth = Lane::Limits{}.initiator_depth);
 
+/// Writes up to here go inline on lanes of a session with several devices, which are alike whatever
+/// their devices can do: an operation is checked for all of them. A device that gives less is no
+/// rail.
+inline constexpr std::uint32_t kRailInlineBytes = 48;
+
 /// What a lane of a session with several devices looks up when it posts.
 struct RailKeys {
   std::shared_ptr<const RkeyTable> remote;  ///< by token and lane

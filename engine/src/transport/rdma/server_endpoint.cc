@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "transport/rdma/completion_vector.h"
+#include "transport/rdma/device_choice.h"
 #include "transport/rdma/fabric.h"
 
 namespace remora::transport::rdma {
@@ -365,12 +366,20 @@ void RdmaServerEndpoint::shutdown() noexcept {
 
 void RdmaServerEndpoint::destroy_lanes() noexcept {
   std::vector<ServerLane> dead;
+  bool has_rails = false;
   {
     const remora::detail::MutexLock lock{mutex_};
     dead.swap(dead_);
+    has_rails = rails_ != nullptr;
   }
   for (ServerLane& lane : dead) {
     if (lane.windows != nullptr) lane.windows->end();
+    // With rails the session goes on over another device. Where the link is down, no request can
+    // come in, and the destruction may take as long as it is down: no worker waits for that.
+    if (has_rails && why_unusable(lane.connection->device())) {
+      reaper_->take(std::move(lane));
+      continue;
+    }
     reaper_->take(EndedLane{LaneDestruction::Mark{destruction_}, std::move(lane)});
   }
 }
