@@ -81,7 +81,8 @@ void QueuedLaneDriver::interrupt(Reason reason) noexcept {
 }
 
 /// While it holds, the driver counts as broken, so that no thread posts: operations come into the
-/// backlog, and their owners sleep until they are woken. Nobody is told, since nothing has failed.
+/// backlog, and their owners sleep until they are woken. No handler is called, since nothing has
+/// failed.
 bool QueuedLaneDriver::hold(Deadline until) noexcept {
   mutex_.lock();
   while (!broken() && retired_sequence_ != next_sequence_ && Clock::now() < until)
