@@ -28,6 +28,7 @@
 #include "transport/rdma/reaper.h"
 #include "transport/rdma/rejection.h"
 #include "transport/rdma/stale_connection.h"
+#include "transport/rdma/thread_domain.h"
 #include "transport/rdma/wire.h"
 #include "transport/rkey_table.h"
 
@@ -181,7 +182,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     auto queue = device.create_completion_queue(
         {.depth = depth_max, .events = true, .vector = rdma::next_completion_vector(device)});
     if (!queue) return queue.error();
-    verbs::QueuePairBuilder<verbs::Rc> builder{domain, *queue, *queue};
+    verbs::QueuePairBuilder<verbs::Rc> builder{rdma::thread_domain(domain), *queue, *queue};
     builder.receive_depth(1)
         .rnr_retry_count(7)  // for ever: the operation's deadline ends it
         .access(verbs::Access::kNone);

@@ -63,13 +63,13 @@ class RdmaLane final : public Lane {
                                               std::uint32_t transfer_bytes_max, std::uint32_t depth,
                                               std::uint32_t initiator_depth, Keys keys) {
     std::vector<std::uint64_t> results(std::bit_ceil(depth));
-    const verbs::ProtectionDomain& domain = link.pair->domain();
+    const verbs::ProtectionDomain domain = link.pair->domain().base();
     auto registered = domain.register_bytes(std::as_writable_bytes(std::span{results}),
                                             local_access(domain.device()));
     if (!registered) return registered.error();
     std::vector<NoticeBytes> notices(results.size());
-    auto registered_notices = link.pair->domain().register_bytes(
-        std::as_writable_bytes(std::span{notices}), verbs::Access::kLocalWrite);
+    auto registered_notices = domain.register_bytes(std::as_writable_bytes(std::span{notices}),
+                                                    verbs::Access::kLocalWrite);
     if (!registered_notices) return registered_notices.error();
     const auto capabilities = link.pair->capabilities();
     return std::unique_ptr<Lane>{new RdmaLane{
