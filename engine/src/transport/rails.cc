@@ -113,7 +113,10 @@ void RailPlan::set_failed(const std::string& address, Clock::time_point now) {
 
 void RailPlan::set_silent(const std::string& address, Clock::time_point now) {
   const remora::detail::MutexLock lock{mutex_};
-  if (Known* const known = find(address)) known->failed_at = now;
+  Known* const known = find(address);
+  if (known == nullptr) return;
+  known->failed_at = now;
+  if (!known->worked) known->pause = std::clamp(2 * known->pause, kFirstPause, kMaxPause);
 }
 
 void RailPlan::leave_out(const std::string& address) {
@@ -126,7 +129,13 @@ void RailPlan::set_up(const std::string& address) {
   Known* const known = find(address);
   if (known == nullptr) return;
   known->failed = known->answered = false;
+  known->worked = true;
   known->pause = std::chrono::milliseconds{0};
+}
+
+void RailPlan::set_spare(const std::string& address) {
+  const remora::detail::MutexLock lock{mutex_};
+  if (Known* const known = find(address)) known->failed = known->answered = false;
 }
 
 std::string RailPlan::due(Clock::time_point now) const {

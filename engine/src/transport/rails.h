@@ -80,12 +80,15 @@ class RailPlan {
 
   /// A connection over the address failed.
   void set_failed(const std::string& address, Clock::time_point now);
-  /// An address that failed was asked again, and did not answer.
+  /// An address that failed was asked again, and did not answer. The pause doubles for one over
+  /// which no connection was ever made: it may lead nowhere from here.
   void set_silent(const std::string& address, Clock::time_point now);
   /// The server takes no lanes over the address: it is left out of up() from now on.
   void leave_out(const std::string& address);
   /// A connection over the address was made.
   void set_up(const std::string& address);
+  /// The session has as many rails as it may have without this one.
+  void set_spare(const std::string& address);
   /// The next address that failed and is to be asked again; empty: none is due.
   [[nodiscard]] std::string due(Clock::time_point now) const;
   /// An address that failed has answered: the next connection tries it.
@@ -99,6 +102,7 @@ class RailPlan {
     bool failed = false;
     bool answered = false;  ///< since it failed
     bool left_out = false;
+    bool worked = false;  ///< a connection over it was made once
     Clock::time_point failed_at{};
     std::chrono::milliseconds pause{0};
   };

@@ -215,6 +215,15 @@ LaneFault StripedTransfer::fault() const noexcept {
 
 }  // namespace
 
+namespace {
+/// A part that was not posted has waited for the next lane; a read that was posted goes again.
+bool goes_again(const StripedPath& path, const OperationRecord& operation) {
+  return !operation.outcome.ok && operation.outcome.code == Code::kConnectionLost &&
+         operation.request.opcode == Opcode::kRead && path.repeats && path.repeats() &&
+         Clock::now() < operation.deadline;
+}
+}  // namespace
+
 bool uses_all_lanes(const OperationRecord& operation) noexcept {
   if (operation.request.opcode == Opcode::kFlush) return true;
   if (is_atomic(operation.request.opcode) || operation.length_bytes < 2 * kPartBytes) return false;
@@ -223,14 +232,14 @@ bool uses_all_lanes(const OperationRecord& operation) noexcept {
 
 void run_striped(const StripedPath& path, OperationRecord& operation) noexcept {
   LaneFault fault = LaneFault::kNone;
-  {
+  do {
     StripedTransfer lanes{path, operation};
     const LaneFault before = lanes.fault();
     lanes.run();
     operation.outcome = lanes.outcome();
     // If a lane had broken before, the operation is no victim.
     if (before == LaneFault::kNone) fault = lanes.fault();
-  }
+  } while (goes_again(path, operation));
   EndTally tally{path.metrics};
   tally.add(operation);
   const Outcome& outcome = operation.outcome;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -295,11 +296,14 @@ void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
     return;
   }
   if (quick_.only_lane != nullptr || !uses_all_lanes(operation)) return lane.run(operation);
+  std::function<bool()> repeats;
+  if (session_->lane_set().on_rails()) repeats = [this] { return !session_->ended(); };
   run_striped({.lanes = session_->lanes(),
                .extents = grant_.extents,
                .metrics = session_->metrics(),
                .spin = session_->engine().options().spin,
-               .by_rate = session_->lane_set().on_rails()},
+               .by_rate = session_->lane_set().on_rails(),
+               .repeats = std::move(repeats)},
               operation);
   if (!operation.whole) lane.release_lease(operation);
 }

@@ -111,8 +111,11 @@ std::size_t ClientRails::find(Deadline deadline) {
       rails_.front().shown = std::move(shown);
     }
   for (const RailAddress& each : addresses) {
-    if (rails_.size() >= plan_->choice().max) break;
     if (each.address == first_address_) continue;
+    if (rails_.size() >= plan_->choice().max) {
+      plan_->set_spare(each.address);
+      continue;
+    }
     auto rail = find_over(each, deadline);
     if (rail) {
       log::debug("rdma: rail {} from {} to {} ({})", rails_.size(), rail->shown->device,

@@ -110,6 +110,7 @@ std::uint32_t RailGrant::key_on(const verbs::Device& device, std::size_t extent)
 }
 
 Status RailGrant::revoke() noexcept {
+  leave_device();  // what is there reaches nothing any more, and cannot be taken back in order
   Status status;
   for (Part& part : parts_)
     for (verbs::MemoryRegion& memory : part.memory) {

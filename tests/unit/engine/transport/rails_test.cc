@@ -60,6 +60,7 @@ TEST_F(RailPlanTest, AddressesThatFailedAreTriedLastAndTheOldestFailureFirst) {
 }
 
 TEST_F(RailPlanTest, AnAddressThatFailedIsDueAfterAPauseThatDoubles) {
+  plan_.set_up("10.0.1.1");
   plan_.set_failed("10.0.1.1", began_);
   EXPECT_EQ(plan_.due(began_), "");
   EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "10.0.1.1");
@@ -69,6 +70,21 @@ TEST_F(RailPlanTest, AnAddressThatFailedIsDueAfterAPauseThatDoubles) {
   plan_.set_failed("10.0.1.1", began_);
   EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "");
   EXPECT_EQ(plan_.due(began_ + 2 * RailPlan::kFirstPause), "10.0.1.1");
+}
+
+TEST_F(RailPlanTest, AnAddressThatNeverWorkedIsAskedLessAndLess) {
+  plan_.set_failed("10.0.1.1", began_);
+  plan_.set_silent("10.0.1.1", began_);
+  EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "");
+  EXPECT_EQ(plan_.due(began_ + 2 * RailPlan::kFirstPause), "10.0.1.1");
+}
+
+TEST_F(RailPlanTest, AnAddressThatIsNotNeededInterruptsNoSession) {
+  plan_.set_failed("10.0.1.1", began_);
+  plan_.set_answered("10.0.1.1");
+  plan_.set_spare("10.0.1.1");
+  EXPECT_FALSE(plan_.any_answered());
+  EXPECT_EQ(joined(plan_.up()), "10.0.0.1 10.0.1.1 10.0.2.1");
 }
 
 TEST_F(RailPlanTest, AnAddressThatAnswersIsTakenBackOnce) {
