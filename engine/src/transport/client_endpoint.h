@@ -72,7 +72,8 @@ class ClientEndpoint {
   }
   /// Opens a lane for the session of `ticket`, with room for at most `depth` requests. Blocks, at
   /// most until `deadline`. Errors: those of connect_rdma() and connect_tcp(), kLimitExceeded (too
-  /// many lanes), kUnsupported (the route leads over another device; the transport maps instead).
+  /// many lanes), kUnreachable (the session's device has no route to the server any more),
+  /// kUnsupported (the transport maps instead).
   virtual Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
                                                   Deadline deadline) noexcept = 0;
   /// The server has a key for each lane: those opened from here on tell it which they are, in the

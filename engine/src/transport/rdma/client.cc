@@ -90,12 +90,11 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   /// `rails`: null where all lanes go over one device.
   RdmaClientEndpoint(std::shared_ptr<ClientDomain> domain, ControlBuffers buffers,
                      verbs::Connection connection, std::shared_ptr<FdSet> events,
-                     verbs::Address peer, std::string bound_device,
-                     const config::RdmaSettings& settings, std::unique_ptr<ClientRails> rails)
+                     verbs::Address peer, const config::RdmaSettings& settings,
+                     std::unique_ptr<ClientRails> rails)
       : domain_{std::move(domain)},
         events_{std::move(events)},
         peer_{peer},
-        bound_device_{std::move(bound_device)},
         settings_{settings},
         rails_{std::move(rails)},
         channel_{ControlRemains{std::move(buffers), std::move(connection)}} {}
@@ -171,8 +170,8 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     if (domain.empty()) return gone();
     const verbs::Device& device = domain.device();
     const std::uint32_t depth_max = std::min(depth, device.attributes().max_qp_wr);
-    const std::string& over = rail.shown != nullptr ? rail.shown->device : bound_device_;
-    auto connector = rdma::resolve_over(over, rail.peer, deadline, rdma::route_options(settings_));
+    auto connector = rdma::resolve_over(rail.domain->device(), rail.peer, deadline,
+                                        rdma::route_options(settings_));
     if (!connector) return connector.error();
     if (!(connector->device() == device))
       return Error{Code::kConnectionLost, "lane on another device than its session"};
@@ -325,7 +324,6 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   std::shared_ptr<ClientDomain> domain_;
   std::shared_ptr<FdSet> events_;
   verbs::Address peer_;
-  const std::string bound_device_;  ///< EngineOptions::device, or empty
   const config::RdmaSettings settings_;
   const std::unique_ptr<ClientRails> rails_;
   /// Held while a message is sent. Not on the data path.
@@ -402,8 +400,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
     if (auto status = events->add(fd); !status) return status.error();
   return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(
       std::move(*domain), std::move(*buffers), std::move(*connection),
-      std::make_shared<FdSet>(std::move(*events)), peer, options.device, options.rdma,
-      std::move(*rails))};
+      std::make_shared<FdSet>(std::move(*events)), peer, options.rdma, std::move(*rails))};
 }
 
 /// One attempt over each address of the server that is known, those that answered last first.
