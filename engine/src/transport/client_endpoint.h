@@ -88,8 +88,8 @@ class ClientEndpoint {
   /// The addresses that the server has told, each of a device that serves. Before find_rails().
   virtual void learn_rails(const std::vector<RailAddress>& told) { (void)told; }
   /// Looks for the rails that the next lanes go over, in turn; where a rail fails, a lane goes over
-  /// another one. Blocks, at most until `deadline`. Returns their number, at least 1. Before the
-  /// first lane.
+  /// another one. Blocks, at most until `deadline`. Returns how many there may be, also of those
+  /// that do not answer now: at least 1. Before the first lane.
   virtual std::size_t find_rails(Deadline deadline) {
     (void)deadline;
     return 1;

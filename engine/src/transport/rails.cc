@@ -101,6 +101,12 @@ std::vector<RailAddress> RailPlan::up() const {
   return addresses;
 }
 
+std::size_t RailPlan::count() const {
+  const remora::detail::MutexLock lock{mutex_};
+  return static_cast<std::size_t>(std::count_if(known_.begin(), known_.end(),
+                                                [](const Known& each) { return !each.left_out; }));
+}
+
 void RailPlan::set_failed(const std::string& address, Clock::time_point now) {
   const remora::detail::MutexLock lock{mutex_};
   Known* const known = find(address);

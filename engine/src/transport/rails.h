@@ -77,6 +77,8 @@ class RailPlan {
   [[nodiscard]] std::vector<RailAddress> in_order() const;
   /// Those that answer, as far as is known.
   [[nodiscard]] std::vector<RailAddress> up() const;
+  /// Addresses over which lanes may go, whether they answer or not.
+  [[nodiscard]] std::size_t count() const;
 
   /// A connection over the address failed.
   void set_failed(const std::string& address, Clock::time_point now);

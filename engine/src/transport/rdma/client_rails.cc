@@ -118,6 +118,9 @@ std::size_t ClientRails::find(Deadline deadline) {
     }
     auto rail = find_over(each, deadline);
     if (rail) {
+      // From here on a lane over it tells whether it works. Where no lane is left for it, it is not
+      // looked for again.
+      plan_->set_spare(each.address);
       log::debug("rdma: rail {} from {} to {} ({})", rails_.size(), rail->shown->device,
                  each.address, each.device);
       rails_.push_back(std::move(*rail));
@@ -129,7 +132,7 @@ std::size_t ClientRails::find(Deadline deadline) {
     else
       plan_->set_failed(each.address, Clock::now());
   }
-  return rails_.size();
+  return std::clamp<std::size_t>(plan_->count(), rails_.size(), plan_->choice().max);
 }
 
 void ClientRails::set_failed(const ClientRail& rail, bool refused) {

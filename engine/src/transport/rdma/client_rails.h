@@ -57,7 +57,8 @@ class ClientRails {
 
   /// Looks for as many rails as the plan allows: the first one, and one over each further address
   /// of the server that answers, over another device here if there is one that reaches it. Returns
-  /// their number, at least 1. **Blocks**, at most until `deadline`.
+  /// how many there may be, also of those that do not answer now: at least 1. **Blocks**, at most
+  /// until `deadline`.
   std::size_t find(Deadline deadline);
   /// The rail of a lane: lanes take the rails in turn. `attempt`: from 0; the next rail for each
   /// that has failed. Below the number of rails.

@@ -100,7 +100,9 @@ TEST_F(RailPlanTest, AnAddressThatAnswersIsTakenBackOnce) {
 }
 
 TEST_F(RailPlanTest, AnAddressThatTakesNoLanesIsLeftOutButMayBeConnectedTo) {
+  EXPECT_EQ(plan_.count(), 3U);
   plan_.leave_out("10.0.2.1");
+  EXPECT_EQ(plan_.count(), 2U);
   EXPECT_EQ(joined(plan_.up()), "10.0.0.1 10.0.1.1");
   EXPECT_EQ(joined(plan_.in_order()), "10.0.0.1 10.0.1.1 10.0.2.1");
   plan_.set_failed("10.0.2.1", began_);
