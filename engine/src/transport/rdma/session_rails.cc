@@ -10,8 +10,8 @@ namespace remora::transport::rdma {
 namespace {
 
 /// User addresses are below this on every processor that Linux has RDMA on.
-constexpr unsigned kAddressBits = 48;
-constexpr std::uint64_t kMaxMoves = (std::uint64_t{1} << (64 - kAddressBits)) - 1;
+constexpr unsigned kRailAddressBits = 48;
+constexpr std::uint64_t kMaxRailMoves = (std::uint64_t{1} << (64 - kRailAddressBits)) - 1;
 
 verbs::Access access_of(Rights rights, const verbs::Device& device) noexcept {
   using verbs::Access;
@@ -55,7 +55,7 @@ void SessionRails::leave_gone() noexcept {
 
 std::uint64_t SessionRails::next_move() noexcept {
   const remora::detail::MutexLock lock{mutex_};
-  return moves_++ % kMaxMoves + 1;
+  return moves_++ % kMaxRailMoves + 1;
 }
 
 RailGrant::RailGrant(const GrantRequest& request, std::uint64_t move)
@@ -67,7 +67,7 @@ RailGrant::RailGrant(const GrantRequest& request, std::uint64_t move)
 RailGrant::~RailGrant() = default;
 
 std::uint64_t RailGrant::address_of(const MemoryStretch& stretch) const noexcept {
-  return reinterpret_cast<std::uintptr_t>(stretch.address) + (move_ << kAddressBits);
+  return reinterpret_cast<std::uintptr_t>(stretch.address) + (move_ << kRailAddressBits);
 }
 
 Status RailGrant::register_on(const SessionRails::Place& place) {
