@@ -46,9 +46,10 @@ Result<ServerReply> SessionHandshake::hello(const control::Hello& hello, Raw raw
   resumable_.store(hello.comes_back());
   if (hello.lane_keys()) session_.connection().use_lane_keys();
   // A server that is to use memory windows keeps its promise: grants on rails are registrations.
-  rails_ = hello.rails() &&
-           server_.config().transports.rdma_protection != config::RdmaProtection::kWindows &&
-           session_.endpoint().use_rails();
+  const config::RdmaProtection protection = server_.config().transports.rdma_protection;
+  const bool windows = protection == config::RdmaProtection::kWindows ||
+                       protection == config::RdmaProtection::kWindowsUnchecked;
+  rails_ = hello.rails() && !windows && session_.endpoint().use_rails();
   if (server_.asks_for_keys()) return challenge(hello, raw);
   if (hello.auth() != control::AUTH_NONE) {
     server_.note_refused(Refusal::kAuthentication, session_, hello.client_name());
