@@ -51,6 +51,15 @@ const kTransports = [
   {key: 'offered', name: 'Offered', show: yes},
   {key: 'reason', name: 'Why'},
 ];
+const kRails = [
+  {key: 'server', name: 'Server'},
+  {key: 'device', name: 'Device'},
+  {key: 'server_device', name: 'Device of the server'},
+  {key: 'address', name: 'Address'},
+  {key: 'gigabits_per_s', name: 'Gb/s', number: true, show: (rate) => (rate ? exact(rate) : kNone)},
+  {key: 'lanes', name: 'Lanes', number: true, show: exact}
+];
+
 const kDevices = [
   {key: 'name', name: 'Device'},
   {key: 'port', name: 'Port', show: text, number: true},
@@ -222,6 +231,7 @@ export class Tables {
       this.tables.transports = new Table('transports', 'Transports', kTransports, 'name');
     } else if (kind === 'client') {
       this.tables.sessions = new Table('sessions', 'Sessions', kClientSessions, 'server');
+      this.tables.rails = new Table('rails', 'Rails', kRails, 'server');
     }
     if (kind === 'server' || kind === 'client')
       this.tables.devices = new Table('devices', 'RDMA devices', kDevices, 'name');
@@ -231,7 +241,7 @@ export class Tables {
   // Takes an answer of /status; `begun`: of another process than the one before.
   update(status, nowMs, begun) {
     if (status.kind !== this.kind || begun) this.#begin(status.kind);
-    const {regions, sessions, transports, devices} = this.tables;
+    const {regions, sessions, rails, transports, devices} = this.tables;
     const array = (value) =>
         (Array.isArray(value) ? value.filter((one) => one && typeof one === 'object') : []);
     regions?.show(
@@ -241,6 +251,10 @@ export class Tables {
       const rated = this.kind === 'server' ? this.rates.add(all, nowMs) : all;
       sessions.show(rated, status.sessions_total, (one, at) => one.id ?? at, 'No session is open.');
     }
+    rails?.show(
+        array(status.sessions)
+            .flatMap((one) => array(one.rails).map((rail) => ({...rail, server: one.server}))),
+        undefined, (one, at) => `${one.server}/${one.device}/${one.address}/${at}`, '');
     transports?.show(array(status.transports), undefined, (one) => one.name, '');
     devices?.show(array(status.devices), undefined, (one) => `${one.name}/${one.port}`, '');
   }

@@ -38,8 +38,8 @@ constexpr Provider make_table() noexcept {
          p.query_port, p.query_device_ex, p.query_rt_values_ex, p.query_gid_table, p.query_gid_ex,
          p.query_pkey, p.get_async_event, p.fork_init, p.is_software_device,
          p.devices_are_by_namespace);
-  refuse(p.alloc_pd, p.reg_mr, p.reg_mr_iova, p.reg_dmabuf_mr, p.advise_mr, p.alloc_mw,
-         p.memlock_state);
+  refuse(p.alloc_pd, p.alloc_td, p.alloc_parent_domain, p.reg_mr, p.reg_mr_iova, p.reg_dmabuf_mr,
+         p.advise_mr, p.alloc_mw, p.memlock_state);
   refuse(p.create_comp_channel, p.create_cq, p.create_cq_ex, p.get_cq_event, p.poll_cq,
          p.req_notify_cq);
   refuse(p.create_qp, p.modify_qp, p.query_qp, p.post_send, p.post_recv, p.create_srq, p.modify_srq,
@@ -48,10 +48,11 @@ constexpr Provider make_table() noexcept {
          p.resolve_route, p.init_qp_attr, p.connect, p.establish, p.accept, p.reject, p.disconnect,
          p.get_cm_event, p.migrate_id, p.set_option, p.get_cm_devices);
   refuse(p.getaddrinfo);
-  pass_over(p.free_device_list, p.close_device, p.ack_async_event, p.dealloc_pd, p.dereg_mr,
-            p.dealloc_mw, p.destroy_comp_channel, p.destroy_cq, p.ack_cq_events, p.destroy_qp,
-            p.destroy_srq, p.destroy_ah, p.destroy_event_channel, p.destroy_id, p.ack_cm_event,
-            p.free_cm_devices, p.keep_cm_devices, p.release_cm_device, p.freeaddrinfo);
+  pass_over(p.free_device_list, p.close_device, p.ack_async_event, p.dealloc_pd, p.dealloc_td,
+            p.dereg_mr, p.dealloc_mw, p.destroy_comp_channel, p.destroy_cq, p.ack_cq_events,
+            p.destroy_qp, p.destroy_srq, p.destroy_ah, p.destroy_event_channel, p.destroy_id,
+            p.ack_cm_event, p.free_cm_devices, p.keep_cm_devices, p.release_cm_device,
+            p.freeaddrinfo);
   return p;
 }
 

@@ -61,6 +61,16 @@ ibv_mr* system_reg_mr_iova(ibv_pd* domain, void* address, std::size_t length_byt
   return ibv_reg_mr_iova(domain, address, length_bytes, iova, access);
 }
 
+ibv_td* system_alloc_td(ibv_context* context, ibv_td_init_attr* attributes) {
+  return ibv_alloc_td(context, attributes);
+}
+
+int system_dealloc_td(ibv_td* domain) { return ibv_dealloc_td(domain); }
+
+ibv_pd* system_alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) {
+  return ibv_alloc_parent_domain(context, attributes);
+}
+
 ibv_mw* system_alloc_mw(ibv_pd* domain, ibv_mw_type type) { return ibv_alloc_mw(domain, type); }
 
 int system_dealloc_mw(ibv_mw* window) { return ibv_dealloc_mw(window); }
@@ -147,6 +157,9 @@ constexpr Provider kSystem{
     .devices_are_by_namespace = &detail::devices_are_by_namespace,
     .alloc_pd = &ibv_alloc_pd,
     .dealloc_pd = &ibv_dealloc_pd,
+    .alloc_td = &system_alloc_td,
+    .dealloc_td = &system_dealloc_td,
+    .alloc_parent_domain = &system_alloc_parent_domain,
     .reg_mr = &system_reg_mr,
     .reg_mr_iova = &system_reg_mr_iova,
     .reg_dmabuf_mr = &ibv_reg_dmabuf_mr,

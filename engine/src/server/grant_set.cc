@@ -85,7 +85,8 @@ GrantSet::PendingOpen GrantSet::prepare(const std::shared_ptr<RegionEntry>& regi
                                         .rights = rights,
                                         .memory_fd = memory->shareable_fd(),
                                         .cpu_atomics = info.atomic_domain == "cpu",
-                                        .epoch = info.epoch};
+                                        .epoch = info.epoch,
+                                        .atomic_domain = info.atomic_domain};
   return {session_.shared_from_this(),
           region,
           std::move(memory),
@@ -117,6 +118,7 @@ void GrantSet::reattach(const std::shared_ptr<RegionEntry>& region,
   wanted.keys.assign(request.keys().begin(), request.keys().end());
   wanted.request.extents = wanted.reached;
   wanted.request.keys = wanted.keys;
+  wanted.request.address = request.address();
   make(std::move(wanted));
 }
 

@@ -205,6 +205,8 @@ Status ServerSession::take_over(ServerSession& before) {
   // The client counts the notices of its old lanes as delivered: they are taken before the grants
   // move to this session.
   before.notices_.deliver_rest();
+  // The grants may be registered with other devices, too, and go on there.
+  if (before.endpoint().device_gone()) before.grants_.leave_device();
   if (auto status = endpoint().take_over(before.endpoint()); !status) return status;
   grants_.take_over(before.grants_);
   region_requests_.take_over(before.region_requests_);

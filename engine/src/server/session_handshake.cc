@@ -45,6 +45,11 @@ Result<ServerReply> SessionHandshake::hello(const control::Hello& hello, Raw raw
   if (hello.has_resume()) wanted_ = hello.resume();
   resumable_.store(hello.comes_back());
   if (hello.lane_keys()) session_.connection().use_lane_keys();
+  // A server that is to use memory windows keeps its promise: grants on rails are registrations.
+  const config::RdmaProtection protection = server_.config().transports.rdma_protection;
+  const bool windows = protection == config::RdmaProtection::kWindows ||
+                       protection == config::RdmaProtection::kWindowsUnchecked;
+  rails_ = hello.rails() && !windows && session_.endpoint().use_rails();
   if (server_.asks_for_keys()) return challenge(hello, raw);
   if (hello.auth() != control::AUTH_NONE) {
     server_.note_refused(Refusal::kAuthentication, session_, hello.client_name());
@@ -151,7 +156,22 @@ control::Welcome SessionHandshake::welcome(Resumption how) const {
   welcome.set_resumed(how == Resumption::kResumed);
   welcome.set_reattach(how != Resumption::kNone && session_.restored());
   welcome.set_lane_keys(session_.connection().lane_keys() != nullptr);
+  if (rails_) add_rails(welcome);
   return welcome;
+}
+
+void SessionHandshake::add_rails(control::Welcome& welcome) const {
+  // More would not fit the message, and no session uses as many.
+  constexpr int kMaxRails = 16;
+  for (const transport::DeviceState& device : server_.listeners().device_states()) {
+    if (device.use != transport::DeviceUse::kServing) continue;
+    for (const std::string& address : device.addresses) {
+      if (welcome.rails_size() == kMaxRails) return;
+      control::Rail& rail = *welcome.add_rails();
+      rail.set_address(address);
+      rail.set_device(device.device);
+    }
+  }
 }
 
 void SessionHandshake::finish(const control::Welcome& welcome) {

@@ -87,12 +87,15 @@ class SessionHandshake {
   Result<control::Welcome> admit(const std::string& client_name,
                                  const std::optional<config::SecretKey>& proven_key);
   [[nodiscard]] control::Welcome welcome(Resumption how) const;
+  /// Tells the client the devices that serve.
+  void add_rails(control::Welcome& welcome) const;
   void finish(const control::Welcome& welcome);
 
   ServerCore& server_;
   ServerSession& session_;
   std::optional<control::Resume> wanted_;
   std::optional<control::ServerHandshake> challenge_;  ///< between hello and proof
+  bool rails_ = false;                                 ///< the session may use several devices
   std::string client_name_;                            ///< fixed before the session is admitted
   std::optional<config::SecretKey> proven_key_;        ///< fixed before the session is admitted
   std::atomic<bool> complete_{false};

@@ -17,6 +17,7 @@
 #include "transport/control_message.h"
 #include "transport/lane.h"
 #include "transport/lane_ticket.h"
+#include "transport/rails.h"
 #include "transport/wire_extent.h"
 
 namespace remora::transport {
@@ -71,7 +72,8 @@ class ClientEndpoint {
   }
   /// Opens a lane for the session of `ticket`, with room for at most `depth` requests. Blocks, at
   /// most until `deadline`. Errors: those of connect_rdma() and connect_tcp(), kLimitExceeded (too
-  /// many lanes), kUnsupported (the route leads over another device; the transport maps instead).
+  /// many lanes), kUnreachable (the session's device has no route to the server any more),
+  /// kUnsupported (the transport maps instead).
   virtual Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
                                                   Deadline deadline) noexcept = 0;
   /// The server has a key for each lane: those opened from here on tell it which they are, in the
@@ -81,6 +83,19 @@ class ClientEndpoint {
     (void)keys;
     return Error{Code::kUnsupported, "keys of lanes"};
   }
+  /// Lanes may go over several devices: the client tells the server so in its hello.
+  [[nodiscard]] virtual bool wants_rails() const noexcept { return false; }
+  /// The addresses that the server has told, each of a device that serves. Before find_rails().
+  virtual void learn_rails(const std::vector<RailAddress>& told) { (void)told; }
+  /// Looks for the rails that the next lanes go over, in turn; where a rail fails, a lane goes over
+  /// another one. Blocks, at most until `deadline`. Returns how many there may be, also of those
+  /// that do not answer now: at least 1. Before the first lane.
+  virtual std::size_t find_rails(Deadline deadline) {
+    (void)deadline;
+    return 1;
+  }
+  /// A rail that no lane is on can be reached again: the lanes of a new connection would use it.
+  [[nodiscard]] virtual bool rail_returned() const noexcept { return false; }
   /// Null where local memory needs no registration.
   [[nodiscard]] virtual std::shared_ptr<MemoryDomain> memory_domain() const noexcept = 0;
   /// Makes a grant usable: maps the memory whose descriptors the server has sent. Errors: kProtocol

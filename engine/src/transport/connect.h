@@ -12,11 +12,14 @@
 
 #include "base/clock.h"
 #include "transport/client_endpoint.h"
+#include "transport/rails.h"
 
 namespace remora::transport {
 
 struct ConnectOptions {
-  std::string device;  ///< rdma: only this one; empty: any
+  std::string device;  ///< rdma: only this one, also where the route leads over another; empty: any
+  /// rdma: over several devices; null: over one. Shared by the connections of a session.
+  std::shared_ptr<RailPlan> rails{};
   bool hardware_only = false;
   bool payload_crc = false;     ///< tcp: a checksum of what is read and written, too
   config::RdmaSettings rdma{};  ///< of rdma: how the connections use the fabric

@@ -29,9 +29,18 @@ void DeviceStates::set(DeviceState state) {
       log::warn("rdma: {} has gone: {}; the server looks for it", state.device, state.reason);
     if (known && !same && state.use == DeviceUse::kServing)
       log::info("rdma: {} serves again", state.device);
+    if (known && state.use == DeviceUse::kServing && state.addresses.empty())
+      state.addresses = before->second.addresses;
     states_[state.device] = state;
   }
   show(state, lost);
+}
+
+void DeviceStates::set_addresses(std::string_view device, std::vector<std::string> addresses) {
+  const remora::detail::MutexLock lock{mutex_};
+  const auto found = states_.find(device);
+  if (found == states_.end() || found->second.addresses == addresses) return;
+  found->second.addresses = std::move(addresses);
 }
 
 std::vector<DeviceState> DeviceStates::list() const {

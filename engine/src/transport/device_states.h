@@ -43,6 +43,8 @@ struct DeviceState {
   std::string reason{};           ///< why it does not serve
   bool atomics = false;           ///< it carries out atomics, so it is an atomic domain
   DeviceProtection protection{};  ///< where it serves
+  /// Numeric ones, by which clients reach the device, where the server listens on all of them.
+  std::vector<std::string> addresses{};
 };
 
 /// Of `remora_server_rdma_device_serving`.
@@ -58,6 +60,8 @@ class DeviceStates {
 
   /// Logs a change, and counts a loss.
   void set(DeviceState state);
+  /// Of a device that is known. set() leaves the addresses as they are while it serves.
+  void set_addresses(std::string_view device, std::vector<std::string> addresses);
   [[nodiscard]] std::vector<DeviceState> list() const;
 
  private:

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <remora/engine/types.h>
@@ -34,6 +35,10 @@ struct GrantRequest {
   /// The keys of the extents that the client holds from the process before, and which are to be
   /// theirs again. Empty: new ones. Only where keys are the transport's own to choose (tcp).
   std::span<const std::uint32_t> keys{};
+  /// The address at which the client reaches the first extent since the process before, and which
+  /// is to stay. 0: any. Over rdma.
+  std::uint64_t address = 0;
+  std::string atomic_domain{};  ///< of the region: "none", "cpu" or the name of a device
 };
 
 /// Keeps a grant valid; revokes it on destruction. Used by one thread at a time.

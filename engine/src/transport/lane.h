@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 
 #include <remora/metrics/recorder.h>
 #include <remora/result.h>
 
+#include "transport/rails.h"
 #include "transport/work_request.h"
 
 namespace remora::transport {
@@ -84,6 +86,8 @@ class Lane {
   /// of the transport may destroy later what the device is slow to destroy. Never blocks.
   virtual void close_later() noexcept { close(); }
 
+  /// The rail that the lane is on; null where the session has one device.
+  [[nodiscard]] virtual std::shared_ptr<const LaneRail> rail() const noexcept { return nullptr; }
   /// For metrics: the capacity of the completion queue.
   [[nodiscard]] virtual std::uint32_t completion_capacity() const noexcept = 0;
 

@@ -80,8 +80,13 @@ class ServerEndpoint {
   /// Before any grant and before any lane. Worker. The endpoint owns the result.
   virtual LaneKeyRenewal* use_lane_keys() noexcept { return nullptr; }
   /// The client has proven `key` as `name`. Its sessions share registrations where the transport
-  /// has any. Before take_over(), any grant and any lane. Worker.
+  /// has any, but for those with rails. After use_rails(), before take_over(), any grant and any
+  /// lane. Worker.
   virtual void join_client(std::string_view /*name*/, const config::SecretKey& /*key*/) noexcept {}
+  /// Lanes of this session, and connections that resume it, may be of any device that serves: its
+  /// grants are registered with each device that it has a lane on. After use_lane_keys(), before
+  /// any grant, any lane and take_over(). Worker. False: not over this transport or this device.
+  virtual bool use_rails() noexcept { return false; }
   /// From now on a lane that shows this ticket belongs to this session.
   virtual void expect_lanes(const LaneTicket& ticket) noexcept = 0;
   /// grant() blocks for as long as memory is pinned. Any thread may call it, several at a time,

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/lane.h"
@@ -25,6 +28,14 @@ class FakeLane : public Lane {
 
   void set_initiator_depth(std::uint32_t depth) { limits_.initiator_depth = depth; }
   [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
+  [[nodiscard]] std::shared_ptr<const LaneRail> rail() const noexcept override { return on_rail; }
+  void set_rail(const std::string& server_device, std::uint32_t megabits_per_s = 0) {
+    auto rail = std::make_shared<LaneRail>();
+    rail->device = "near-" + server_device;
+    rail->server_device = server_device;
+    rail->megabits_per_s = megabits_per_s;
+    on_rail = std::move(rail);
+  }
   PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override {
     ++doorbells;
     const std::size_t count = std::min(chain.size(), take_at_most);
@@ -72,6 +83,7 @@ class FakeLane : public Lane {
     first_unfinished = sequence + 1;
   }
 
+  std::shared_ptr<const LaneRail> on_rail;  ///< null: the session stays on one device
   std::vector<Seen> posted;
   std::deque<LaneCompletion> ready;
   std::vector<std::uint64_t> results;

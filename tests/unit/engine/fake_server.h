@@ -30,6 +30,7 @@ class FakeServerEndpoint final : public ClientEndpoint {
     std::shared_ptr<MemoryDomain> domain;
     std::optional<DirectPath> direct;
     std::span<std::byte> memory;  ///< the region's
+    bool rails = false;           ///< lanes may go over several devices
   };
   explicit FakeServerEndpoint(Offer offer);
 
@@ -50,6 +51,7 @@ class FakeServerEndpoint final : public ClientEndpoint {
     offer_.more_lanes.erase(offer_.more_lanes.begin());
     return first;
   }
+  [[nodiscard]] bool wants_rails() const noexcept override { return offer_.rails; }
   Status use_lane_keys(std::shared_ptr<RkeyTable> keys) noexcept override {
     offer_.lane = offer_.lane_of_keys(std::move(keys));
     return {};

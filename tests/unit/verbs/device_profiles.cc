@@ -24,6 +24,7 @@ constexpr std::uint32_t round_up(std::uint32_t value, std::uint32_t unit) {
 // | windows: a command each             | linux hw/mlx5/mr.c, mlx5_ib_alloc_mw |
 // | atomic access refused at RTR        | linux hw/mlx5/qp.c, set_qpc_atomic_flags |
 // | errors name their request           | rdma-core mlx5/cq.c |
+// | thread domains                      | rdma-core mlx5/verbs.c, mlx5_alloc_td |
 //
 // An entry begins with room for the largest operation, which is that of a window: 192 bytes.
 std::uint32_t mlx5_entry_bytes(const ibv_qp_cap& asked) {
@@ -44,6 +45,7 @@ constexpr DeviceProfile kMlx5{.name = "mlx5",
                               .max_initiator_depth = 16,
                               .software = false,
                               .completion_vectors = 8,
+                              .has_thread_domains = true,
                               .max_inline_bytes = 828,
                               .keys = KeyHabit::kLastFreedFirst,
                               .entry_bytes = &mlx5_entry_bytes,

@@ -38,6 +38,7 @@ struct DeviceProfile {
   bool has_windows_type_2 = true;  ///< false while it says so: the first allocation fails
   bool has_reliable_connections = true;
   bool has_connection_manager = true;
+  bool has_thread_domains = false;
   std::uint32_t max_inline_bytes = UINT32_MAX;  ///< of a queue pair; more is EINVAL
 
   // Habits.

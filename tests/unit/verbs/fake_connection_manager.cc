@@ -93,7 +93,7 @@ int resolve_addr(rdma_cm_id* id, sockaddr*, sockaddr* destination, int timeout_m
   if (!fake().profile().has_connection_manager) return errno = ENODEV, -1;
   if (times_out(fake().address_time_outs, id, RDMA_CM_EVENT_ADDR_ERROR, timeout_ms)) return 0;
   std::memcpy(&id->route.addr.dst_storage, destination, sizeof(sockaddr_in));
-  id->verbs = &fake().cm_context;
+  id->verbs = fake().route != nullptr ? fake().route : &fake().cm_context;
   id->port_num = 1;
   if (fake().resolve) fake().push(id, RDMA_CM_EVENT_ADDR_RESOLVED);
   return 0;
@@ -230,7 +230,7 @@ void FakeVerbs::push(rdma_cm_id* id, rdma_cm_event_type type, int status,
 void FakeVerbs::knock(const std::string& private_data, std::uint8_t initiator,
                       std::uint8_t responder) {
   rdma_cm_id* const id = make_id(listener->channel);
-  id->verbs = &cm_context;
+  id->verbs = route != nullptr ? route : &cm_context;
   id->port_num = 1;
   id->route.addr.dst_sin.sin_family = AF_INET;
   push(id, RDMA_CM_EVENT_CONNECT_REQUEST, 0, private_data);

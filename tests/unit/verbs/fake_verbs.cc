@@ -88,6 +88,27 @@ int dealloc_pd(ibv_pd* domain) {
   delete domain;
   return number;
 }
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr*) {
+  if (!fake().profile().has_thread_domains) return errno = EOPNOTSUPP, nullptr;
+  if (refused("alloc_td")) return nullptr;
+  auto* const domain = new ibv_td{};
+  domain->context = context;
+  fake().born("td", domain, {context});
+  return domain;
+}
+int dealloc_td(ibv_td* domain) {
+  const int number = fake().use("dealloc_td");
+  fake().died("td", domain);
+  delete domain;
+  return number;
+}
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* of) {
+  if (refused("alloc_parent_domain")) return nullptr;
+  auto* const domain = new ibv_pd{};
+  domain->context = context;
+  fake().born("pd", domain, {of->pd, of->td});
+  return domain;
+}
 ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t length, unsigned access) {
   if (refused("reg_mr")) return nullptr;
   fake().note_registered(reinterpret_cast<std::uintptr_t>(address), access);
@@ -248,6 +269,9 @@ verbs::Provider make_table() {
   table.devices_are_by_namespace = &devices_are_by_namespace;
   table.alloc_pd = &alloc_pd;
   table.dealloc_pd = &dealloc_pd;
+  table.alloc_td = &alloc_td;
+  table.dealloc_td = &dealloc_td;
+  table.alloc_parent_domain = &alloc_parent_domain;
   table.reg_mr = &reg_mr;
   table.dereg_mr = &dereg_mr;
   table.memlock_state = &memlock_state;

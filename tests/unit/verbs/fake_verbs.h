@@ -151,11 +151,12 @@ class FakeVerbs {
   enum class Answer { kAccept, kReject, kSilence, kUnreachable };
   Answer answer = Answer::kAccept;
   std::string answer_data;
-  int reject_status = 28;     ///< "consumer"
-  int cm_device_uses = 0;     ///< of the context, beside those of lists
-  int cm_devices_closed = 0;  ///< where no device was left
-  bool resolve = true;        ///< false: address resolution gets no answer
-  int address_time_outs = 0;  ///< so often the kernel reports no answer
+  int reject_status = 28;        ///< "consumer"
+  int cm_device_uses = 0;        ///< of the context, beside those of lists
+  int cm_devices_closed = 0;     ///< where no device was left
+  ibv_context* route = nullptr;  ///< over which peers are reached and knock; null: the first device
+  bool resolve = true;           ///< false: address resolution gets no answer
+  int address_time_outs = 0;     ///< so often the kernel reports no answer
   int route_time_outs = 0;
   int resolve_longest_ms = 0;  ///< the longest time-out that was asked for
   std::string last_rejected;   ///< private data of the last reject

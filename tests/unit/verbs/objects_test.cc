@@ -456,5 +456,36 @@ TEST_F(Formats, AreForLogs) {
       << out.str();
 }
 
+/// A domain for one thread stands on the domain that it was made from, and goes before it.
+TEST_F(FakeTest, ThreadDomainKeepsItsDomain) {
+  fake_.play(*find_device_profile("mlx5"));
+  std::optional<verbs::ProtectionDomain> domain = open().allocate_domain().value();
+  std::optional<verbs::ProtectionDomain> thread = domain->for_one_thread().value();
+  EXPECT_FALSE(*thread == *domain);
+  EXPECT_EQ(thread->base(), *domain);
+  EXPECT_EQ(domain->base(), *domain);
+  domain.reset();
+  EXPECT_EQ(fake_.uses("dealloc_pd"), 0);
+  thread.reset();
+  EXPECT_EQ(fake_.uses("dealloc_pd"), 2);
+  EXPECT_EQ(fake_.uses("dealloc_td"), 1);
+}
+
+TEST_F(FakeTest, ThreadDomainThatCannotBeMadeLeavesNothing) {
+  fake_.play(*find_device_profile("mlx5"));
+  const auto domain = open().allocate_domain().value();
+  fake_.fail("alloc_td", 1, ENOMEM);
+  EXPECT_CODE(domain.for_one_thread(), kOutOfMemory);
+  fake_.fail("alloc_parent_domain", 1, EOPNOTSUPP);
+  EXPECT_CODE(domain.for_one_thread(), kUnsupported);
+  EXPECT_EQ(fake_.uses("dealloc_td"), 1);
+}
+
+TEST_F(FakeTest, DeviceWithoutThreadDomainsSaysSo) {
+  fake_.play(*find_device_profile("rxe"));
+  const auto domain = open().allocate_domain().value();
+  EXPECT_CODE(domain.for_one_thread(), kUnsupported);
+}
+
 }  // namespace
 }  // namespace remora::test

@@ -149,8 +149,18 @@ struct EngineOptions {
   /// Engine::open refuses anything else, and processors that this process may not use, with
   /// kInvalidArgument. The log has the choice at level debug.
   std::string placement = "auto";
-  /// Restricts rdma to one device; empty: the one that routes to the server.
+  /// Restricts rdma to one device, and binds its connections to an address of it where the route
+  /// leads over another one; empty: the one that routes to the server.
   std::string device{};
+  /// How many devices the lanes of one session over rdma use: "1", "2" to "8", "auto" (as many as
+  /// this host and the server have), or names of devices here ("mlx5_0,mlx5_1"); what a URI says
+  /// goes before it. With "1" a session stays on its device. With more, a session has a lane on
+  /// each pair of devices at least, whatever `lanes` says, up to kMaxLanes; when one fails, it goes
+  /// on over those that are left, and takes the one that failed again when it answers. Memory is
+  /// then registered with each device, and what is not registered goes through slots, whatever
+  /// `mr_cache_bytes` says. A write that was acknowledged over one device of the server is seen
+  /// over another one after flush_visible() only. docs/hardware.md, "Rails".
+  std::string rails = "1";
   /// How connections over rdma use the fabric; what a URI says goes before it.
   RdmaOptions rdma{};
   /// Over tcp, what is read and written is checked by CRC32C as well, and copied once more on

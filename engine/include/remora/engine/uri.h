@@ -1,7 +1,7 @@
 #pragma once
 
 /// Names of servers and regions:
-/// `remora://HOST[:7471][/REGION][?transport=rdma|shm|tcp|auto][&crc=payload][&mtu=1024...]`.
+/// `remora://HOST[:7471][/REGION][?transport=rdma|shm|tcp|auto][&crc=payload][&mtu=1024...][&rails=2]`.
 
 #include <cstdint>
 #include <string>
@@ -27,9 +27,12 @@ struct Uri {
   /// How connections over rdma use the fabric, by the names of config::RdmaSettings:
   /// `traffic_class=106&mtu=1024`. Not with shm and tcp. Over what EngineOptions::rdma says.
   config::RdmaSettings rdma{};
+  /// `rails=auto`, `rails=2` or `rails=mlx5_0,mlx5_1`: over what EngineOptions::rails says. Not
+  /// with shm and tcp. Empty: not said.
+  std::string rails{};
 
   /// Errors: kInvalidArgument, kUnsupported for an unknown transport, for a checksum without tcp,
-  /// and for settings of rdma with another transport. The
+  /// and for settings of rdma and rails with another transport. The
   /// operation names the part that is wrong ("URI port"), the subject is its text, the remedy what
   /// may stand there.
   static Result<Uri> parse(std::string_view text);

@@ -5,6 +5,7 @@
 /// it releases the lane. For another caller a thread of the session does so: end_broken_lane().
 /// replace() and go_on() give the driver its next lane.
 
+#include <algorithm>
 #include <utility>
 
 #include "base/spin_pause.h"
@@ -64,6 +65,7 @@ void QueuedLaneDriver::end_lane() noexcept {
 void QueuedLaneDriver::interrupt(Reason reason) noexcept {
   mutex_.lock();
   take_inbox();
+  end_hold();
   break_lane(reason);
   if (ending()) end_lane();
   // A lease would keep a device that has gone.
@@ -76,6 +78,39 @@ void QueuedLaneDriver::interrupt(Reason reason) noexcept {
         },
         [](OperationRecord& /*operation*/) {});
   release_lane();
+}
+
+/// While it holds, the driver counts as broken, so that no thread posts: operations come into the
+/// backlog, and their owners sleep until they are woken. No handler is called, since nothing has
+/// failed.
+bool QueuedLaneDriver::hold(Deadline until) noexcept {
+  mutex_.lock();
+  while (!broken() && retired_sequence_ != next_sequence_ && Clock::now() < until)
+    if (!poll_completions()) relax();
+  const bool held = !broken() && retired_sequence_ == next_sequence_;
+  if (held) {
+    end_.held = end_.told = true;
+    broken_.store(true, std::memory_order_release);
+  }
+  release_lane(Release::kAtOnce);
+  return held;
+}
+
+void QueuedLaneDriver::end_hold() noexcept {
+  if (!std::exchange(end_.held, false)) return;
+  end_.told = false;
+  broken_.store(false, std::memory_order_release);
+}
+
+void QueuedLaneDriver::release_hold() noexcept {
+  mutex_.lock();
+  end_hold();
+  take_inbox();
+  // progress_and_arm() did not arm the lane for callers that sleep in an event loop.
+  if (!broken()) (void)lane_->arm();
+  post_backlog();
+  waiters_.wake();
+  release_lane(Release::kAtOnce);
 }
 
 void QueuedLaneDriver::end_broken_lane() noexcept {
@@ -156,21 +191,26 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   const std::lock_guard lock{mutex_};
   mutex_.assert_held();
   const transport::Lane::Limits& now = lane->limits();
-  // Checked operations and the arrays are made for the old limits: both must fit the new ones.
-  const bool fits = now.depth <= chain_.requests.size() &&
-                    now.transfer_bytes_max >= limits_.transfer_bytes_max &&
+  // Checked operations are made for the old limits, and must fit the new ones. The arrays have room
+  // for the depth of the first lane.
+  const bool fits = now.transfer_bytes_max >= limits_.transfer_bytes_max &&
                     now.inline_bytes_max >= limits_.inline_bytes_max &&
                     now.writes_zeroes == limits_.writes_zeroes &&
                     (now.initiator_depth != 0) == (limits_.initiator_depth != 0);
   if (!fits || !broken() || ending_ || end_.for_good || !events_->add(lane->event_fd()))
     return false;
   metrics_.lane_closed(lane_->completion_capacity());
+  const std::uint32_t before = server_device();
+  if (const auto rail = this->rail()) metrics_.rail_lane_closed(rail->device);
   lane_ = std::move(lane);
+  set_rail(lane_->rail());
+  if (const auto rail = this->rail()) metrics_.rail_lane_opened(rail->device);
+  end_.atomics_moved = server_device() != before;
   flush_by_.store(0);
   metrics_.lane_opened(lane_->completion_capacity());
   lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
-  limits_.depth = now.depth;
-  depth_.store(now.depth, std::memory_order_relaxed);
+  limits_.depth = std::min(now.depth, static_cast<std::uint32_t>(chain_.requests.size()));
+  depth_.store(limits_.depth, std::memory_order_relaxed);
   limits_.initiator_depth = now.initiator_depth;
   atomic_results_ = lane_->atomic_results();
   next_sequence_ = retired_sequence_ = 0;
@@ -205,11 +245,25 @@ void QueuedLaneDriver::release_lost_lease(OperationRecord& operation) noexcept {
     release_lease(operation);
 }
 
+/// Atomics of two devices are not atomic to each other: those that wait for the lane that was have
+/// not been carried out, and are not.
+void QueuedLaneDriver::refuse_moved_atomics() noexcept {
+  if (!std::exchange(end_.atomics_moved, false)) return;
+  EndTally tally{metrics_, cells_.recorder()};
+  backlog_.extract([](const OperationRecord& each) { return is_atomic(each.request.opcode); },
+                   [&](OperationRecord& operation) {
+                     mutex_.assert_held();
+                     operation.outcome = Outcome::failure(Code::kWrongAtomicDomain);
+                     finish(operation, tally);
+                   });
+}
+
 void QueuedLaneDriver::go_on() noexcept {
   mutex_.lock();
   if (broken() && !ending() && !end_.for_good) {
     take_inbox();
     renew_local_keys();
+    refuse_moved_atomics();
     end_.told = end_.victims_ended = end_.asked = false;
     end_.reason = Reason::kNone;
     fault_.store(LaneFault::kNone, std::memory_order_relaxed);

@@ -21,7 +21,7 @@ constexpr std::array<const char*, 8> kEndingNames{
     "misuse", "failed"};
 
 constexpr std::array<const char*, ClientMetrics::kSessionEnds> kSessionEndNames{
-    "closed", "peer_gone", "protocol", "lane_broken", "deadline", "refused"};
+    "closed", "peer_gone", "protocol", "lane_broken", "deadline", "refused", "rail_returned"};
 
 /// As fine as the objectives of an operation need, and no finer: each bound is a series for each
 /// kind and transport.
@@ -128,7 +128,7 @@ Result<ClientMetrics> ClientMetrics::create(std::shared_ptr<metrics::Registry> r
   // Over shm there is no lane that could end before its session does.
   const bool posts = transport != TransportKind::kShm;
   made.declare_operations(add);
-  made.declare_sessions(add, posts);
+  made.declare_sessions(add, transport);
   if (posts) made.declare_queues(add, *registry, transport);
   if (!add.status()) return add.status().error();
   made.registry_ = std::move(registry);
@@ -161,20 +161,23 @@ void ClientMetrics::declare_operations(Registrar& add) {
       add.counter("remora_client_written_bytes_total", "Payload of writes that were ok.", {});
 }
 
-void ClientMetrics::declare_sessions(Registrar& add, bool posts) {
+void ClientMetrics::declare_sessions(Registrar& add, TransportKind transport) {
   using metrics::HighWater;
+  const bool posts = transport != TransportKind::kShm;
+  const std::size_t ends = posts ? kRailReturned : kSessionEndsOverShm;
   lanes_ = add.gauge("remora_client_lanes", "Open lanes.", HighWater::kNone);
   lanes_broken_ = add.counter("remora_client_lanes_broken_total",
                               "Lanes that ended before they were closed.", {});
   callback_exceptions_ = add.counter("remora_client_callback_exceptions_total",
                                      "Callbacks that an exception left.", {});
   sessions_begun_ = add.counter("remora_client_sessions_total", "Sessions begun.", {});
-  for (std::size_t end = 0; end < (posts ? kSessionEnds : kSessionEndsOverShm); ++end)
+  for (std::size_t end = 0; end < ends; ++end)
     sessions_ended_[end] =
         add.counter("remora_client_sessions_ended_total", "Sessions ended, by what ended them.",
                     {{"reason", kSessionEndNames[end]}});
   // One that is closed has not been interrupted.
-  for (std::size_t by = kClosed + 1; by < (posts ? kSessionEnds : kSessionEndsOverShm); ++by)
+  for (std::size_t by = kClosed + 1; by < (transport == TransportKind::kRdma ? kSessionEnds : ends);
+       ++by)
     interrupted_[by] = add.counter("remora_client_sessions_interrupted_total",
                                    "Sessions interrupted, to connect again, by what did it.",
                                    {{"reason", kSessionEndNames[by]}});
@@ -254,6 +257,13 @@ void ClientMetrics::lane_closed(std::uint32_t completion_capacity) const noexcep
 }
 
 void ClientMetrics::lane_broken() const noexcept { recorder().add(lanes_broken_); }
+
+void ClientMetrics::count_rail_lane(const std::string& device, int by) const noexcept {
+  const auto lanes = registry_->gauge("remora_client_rail_lanes",
+                                      "Open lanes of sessions with rails, by the device here.",
+                                      {{"device", device}});
+  if (lanes) lanes->add(by);
+}
 
 void ClientMetrics::session_began() const noexcept { recorder().add(sessions_begun_); }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <string>
 
 #include <remora/metrics/registry.h>
 #include <remora/mutex.h>
@@ -93,6 +94,9 @@ class ClientMetrics {
   void lane_opened(std::uint32_t completion_capacity) const;
   void lane_closed(std::uint32_t completion_capacity) const noexcept;
   void lane_broken() const noexcept;
+  /// A lane of a session with rails has come to the device here, or leaves it.
+  void rail_lane_opened(const std::string& device) const noexcept { count_rail_lane(device, 1); }
+  void rail_lane_closed(const std::string& device) const noexcept { count_rail_lane(device, -1); }
   /// An operation that ended since another operation broke the lane by `fault`.
   void victim(metrics::Recorder recorder, LaneFault fault) const noexcept {
     recorder.add(victims_[static_cast<std::size_t>(fault)]);
@@ -112,6 +116,7 @@ class ClientMetrics {
     kLaneBroken = kSessionEndsOverShm,
     kDeadline,
     kRefused,
+    kRailReturned,  ///< interrupted on purpose: a rail that failed has come back
     kSessionEnds
   };
   void session_began() const noexcept;
@@ -144,9 +149,10 @@ class ClientMetrics {
     metrics::Counter bytes;
   };
   static Ending ending(const Outcome& outcome) noexcept;
+  void count_rail_lane(const std::string& device, int by) const noexcept;
   class Registrar;
   void declare_operations(Registrar& add);
-  void declare_sessions(Registrar& add, bool posts);
+  void declare_sessions(Registrar& add, TransportKind transport);
   void declare_queues(Registrar& add, const metrics::Registry& registry, TransportKind transport);
 
   std::shared_ptr<metrics::Registry> registry_;

@@ -9,13 +9,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 #include "base/clock.h"
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/operation.h"
 #include "transport/lane.h"
+#include "transport/rails.h"
 
 namespace remora::detail {
 
@@ -134,6 +137,32 @@ class LaneDriver {
   /// After replace(): the driver goes on, first with the operations that wait.
   virtual void go_on() noexcept {}
 
+  /// Stops posting, and waits until all posted requests have completed, at most until `until`.
+  /// Operations wait from then on for release_hold(), or for the lane that follows an interrupt().
+  /// False: the lane is broken, or something is still posted; the driver goes on.
+  [[nodiscard]] virtual bool hold(Deadline until) noexcept {
+    (void)until;
+    return true;
+  }
+  virtual void release_hold() noexcept {}
+
+  /// The rail of the lane, as the choice of a lane needs it; the same for all without rails. Any
+  /// thread; follows replace().
+  [[nodiscard]] std::uint32_t server_device() const noexcept {
+    return server_device_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint32_t megabits_per_s() const noexcept {
+    return megabits_per_s_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] int memory_node() const noexcept {
+    return memory_node_.load(std::memory_order_relaxed);
+  }
+  /// For reports. Null: the session has no rails.
+  [[nodiscard]] std::shared_ptr<const transport::LaneRail> rail() const {
+    const MutexLock lock{rail_mutex_};
+    return rail_;
+  }
+
   /// Records the fault of an operation that broke the lane; before fail(), the fault of an
   /// operation on a neighbouring lane. The first fault is kept.
   void blame(LaneFault fault) noexcept {
@@ -167,10 +196,26 @@ class LaneDriver {
   [[nodiscard]] virtual std::uint32_t inline_bytes_max() const noexcept { return 0; }
 
  protected:
+  void set_rail(std::shared_ptr<const transport::LaneRail> rail) {
+    if (rail == nullptr) return;
+    server_device_.store(transport::device_number(rail->server_device), std::memory_order_relaxed);
+    megabits_per_s_.store(rail->megabits_per_s, std::memory_order_relaxed);
+    memory_node_.store(rail->memory_node, std::memory_order_relaxed);
+    const MutexLock lock{rail_mutex_};
+    rail_ = std::move(rail);
+  }
+
   std::atomic<bool> breaking_{false};
   std::atomic<bool> broken_{false};
   std::atomic<bool> ending_{false};
   std::atomic<LaneFault> fault_{LaneFault::kNone};
+
+ private:
+  std::atomic<std::uint32_t> server_device_{0};
+  std::atomic<std::uint32_t> megabits_per_s_{0};
+  std::atomic<int> memory_node_{-1};
+  mutable Mutex rail_mutex_;
+  std::shared_ptr<const transport::LaneRail> rail_ REMORA_GUARDED_BY(rail_mutex_);
 };
 
 }  // namespace remora::detail

@@ -36,6 +36,8 @@ QueuedLaneDriver::QueuedLaneDriver(std::unique_ptr<transport::Lane> lane, Option
       limits_{lane_->limits()},
       depth_{limits_.depth} {
   lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
+  set_rail(lane_->rail());
+  if (const auto rail = this->rail()) metrics_.rail_lane_opened(rail->device);
   metrics_.lane_opened(lane_->completion_capacity());
   if (!options_.revivable) return;
   if (auto events = FdSet::create(); events && events->add(lane_->event_fd()))
@@ -47,6 +49,7 @@ QueuedLaneDriver::QueuedLaneDriver(std::unique_ptr<transport::Lane> lane, Option
 QueuedLaneDriver::~QueuedLaneDriver() {
   fail(Reason::kNone);
   metrics_.lane_closed(lane_->completion_capacity());
+  if (const auto rail = this->rail()) metrics_.rail_lane_closed(rail->device);
 }
 
 void QueuedLaneDriver::submit(OperationList operations) noexcept {
@@ -277,6 +280,7 @@ void QueuedLaneDriver::fail(Reason reason) noexcept {
   mutex_.lock();
   take_inbox();
   options_.revivable = false;
+  end_hold();
   if (broken() && !ending())
     end_for_good(reason);
   else

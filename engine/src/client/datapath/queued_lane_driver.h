@@ -84,6 +84,8 @@ class QueuedLaneDriver final : public LaneDriver {
   void end_broken_lane() noexcept override;
   bool replace(std::unique_ptr<transport::Lane> lane) noexcept override;
   void go_on() noexcept override;
+  [[nodiscard]] bool hold(Deadline until) noexcept override;
+  void release_hold() noexcept override;
 
   [[nodiscard]] std::size_t domain_index() const noexcept override { return options_.domain_index; }
   [[nodiscard]] bool needs_keys() const noexcept override { return options_.needs_keys; }
@@ -140,6 +142,8 @@ class QueuedLaneDriver final : public LaneDriver {
     bool for_good = false;       ///< broken, and no lane will follow
     bool victims_ended = false;  ///< all operations that were on the lane when it broke have ended
     bool asked = false;          ///< another thread will end the broken lane
+    bool held = false;           ///< hold(): nothing is posted, and the lane is sound
+    bool atomics_moved = false;  ///< the next lane leads to another device of the server
     Reason reason = Reason::kNone;
   };
   /// Whether a thread that releases a broken lane may wait for its end.
@@ -253,6 +257,8 @@ class QueuedLaneDriver final : public LaneDriver {
       REMORA_REQUIRES(mutex_);
   void fail_backlog(EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
   void finish_begun(EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
+  void end_hold() noexcept REMORA_REQUIRES(mutex_);
+  void refuse_moved_atomics() noexcept REMORA_REQUIRES(mutex_);
   void renew_local_keys() noexcept REMORA_REQUIRES(mutex_);
   void release_lost_lease(OperationRecord& operation) noexcept REMORA_REQUIRES(mutex_);
   bool keep_read_for_next_lane(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <poll.h>
 #include <span>
 
@@ -59,14 +60,51 @@ class StripedTransfer {
   EventNotifier notifier_;  ///< told by another thread that completes a part
 };
 
+/// The shares of the lanes, in a sum: each lane's part of its device's rate. A device whose rate is
+/// not known counts as the slowest.
+class Shares {
+ public:
+  explicit Shares(const StripedPath& path) noexcept {
+    shares_.fill(kWhole);
+    if (path.by_rate) set_by_rate(path.lanes);
+    for (std::size_t i = 0; i < path.lanes.size(); ++i) sum_ += shares_[i];
+  }
+  /// Of `length_bytes`, in whole pages, and no less than is worth a lane.
+  [[nodiscard]] std::uint64_t bytes_of(std::size_t lane,
+                                       std::uint64_t length_bytes) const noexcept {
+    const std::uint64_t part =
+        length_bytes / sum_ * shares_[lane] + length_bytes % sum_ * shares_[lane] / sum_;
+    return std::max(kPartBytes, (part + kPartAlignment - 1) / kPartAlignment * kPartAlignment);
+  }
+
+ private:
+  static constexpr std::uint32_t kWhole = 840;  ///< divisible by 1 to 8: the lanes of one device
+  void set_by_rate(std::span<const std::unique_ptr<LaneDriver>> lanes) noexcept {
+    std::uint32_t least = std::numeric_limits<std::uint32_t>::max();
+    for (const auto& lane : lanes)
+      if (const std::uint32_t rate = lane->megabits_per_s(); rate != 0)
+        least = std::min(least, rate);
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      const auto on_its_device = std::count_if(lanes.begin(), lanes.end(), [&](const auto& each) {
+        return each->memory_node() == lanes[i]->memory_node() &&
+               each->server_device() == lanes[i]->server_device();
+      });
+      const std::uint32_t rate = lanes[i]->megabits_per_s();
+      const std::uint32_t times = rate == 0 ? 1 : std::clamp(rate / least, 1U, kMaxTimes);
+      shares_[i] = times * kWhole / static_cast<std::uint32_t>(on_its_device);
+    }
+  }
+  static constexpr std::uint32_t kMaxTimes = 16;
+  std::array<std::uint32_t, kMaxLanes> shares_{};
+  std::uint64_t sum_ = 0;
+};
+
 StripedTransfer::StripedTransfer(const StripedPath& path, const OperationRecord& operation) noexcept
     : spin_{path.spin}, deadline_{operation.deadline} {
   notifier_.announce_awake();
   const auto& lanes = path.lanes;
   const bool flush = operation.request.opcode == Opcode::kFlush;
-  const std::uint64_t share_bytes =
-      std::max(kPartBytes, (operation.length_bytes / lanes.size() + kPartAlignment - 1) /
-                               kPartAlignment * kPartAlignment);
+  const Shares shares{path};
   std::uint64_t begun_bytes = 0;
   for (const auto& lane : lanes) {
     if (!flush && begun_bytes == operation.length_bytes) return;
@@ -79,7 +117,9 @@ StripedTransfer::StripedTransfer(const StripedPath& path, const OperationRecord&
     part.operation.offset_bytes = operation.offset_bytes + begun_bytes;
     part.operation.length_bytes = operation.length_bytes - begun_bytes;
     if (!flush && &lane != &lanes.back())
-      part.operation.length_bytes = std::min(part.operation.length_bytes, share_bytes);
+      part.operation.length_bytes = std::min(
+          part.operation.length_bytes,
+          shares.bytes_of(static_cast<std::size_t>(&lane - lanes.data()), operation.length_bytes));
     if (operation.request.local != nullptr) part.operation.request.local += begun_bytes;
     if (!flush) begun_bytes += part.operation.length_bytes;
     make_split(part.operation, path.extents);
@@ -175,6 +215,15 @@ LaneFault StripedTransfer::fault() const noexcept {
 
 }  // namespace
 
+namespace {
+/// A part that was not posted has waited for the next lane; a read that was posted goes again.
+bool goes_again(const StripedPath& path, const OperationRecord& operation) {
+  return !operation.outcome.ok && operation.outcome.code == Code::kConnectionLost &&
+         operation.request.opcode == Opcode::kRead && path.repeats && path.repeats() &&
+         Clock::now() < operation.deadline;
+}
+}  // namespace
+
 bool uses_all_lanes(const OperationRecord& operation) noexcept {
   if (operation.request.opcode == Opcode::kFlush) return true;
   if (is_atomic(operation.request.opcode) || operation.length_bytes < 2 * kPartBytes) return false;
@@ -183,14 +232,14 @@ bool uses_all_lanes(const OperationRecord& operation) noexcept {
 
 void run_striped(const StripedPath& path, OperationRecord& operation) noexcept {
   LaneFault fault = LaneFault::kNone;
-  {
+  do {
     StripedTransfer lanes{path, operation};
     const LaneFault before = lanes.fault();
     lanes.run();
     operation.outcome = lanes.outcome();
     // If a lane had broken before, the operation is no victim.
     if (before == LaneFault::kNone) fault = lanes.fault();
-  }
+  } while (goes_again(path, operation));
   EndTally tally{path.metrics};
   tally.add(operation);
   const Outcome& outcome = operation.outcome;

@@ -4,6 +4,7 @@
 /// flush of each lane.
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -24,6 +25,10 @@ struct StripedPath {
   std::span<const transport::WireExtent> extents;
   const ClientMetrics& metrics;
   std::chrono::nanoseconds spin;  ///< see EngineOptions::spin
+  bool by_rate = false;           ///< lanes get shares by the rate of their devices, else the same
+  /// Whether a read that has lost its lane goes again, while there is time: asked where it failed
+  /// so. Empty: it does not.
+  std::function<bool()> repeats{};
 };
 
 /// Carries out an operation that has passed its check and has its deadline. Sets the outcome of the

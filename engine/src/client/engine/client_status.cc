@@ -1,5 +1,6 @@
 #include "client/engine/client_status.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -26,6 +27,28 @@ std::uint32_t depth_of(const SessionCore& session) {
   return given != 0 ? given : session.engine().options().lane_depth;
 }
 
+/// The rails that lanes of the session are on; none: the session stays on one device.
+Json rails_of(const SessionCore& session) {
+  Json rails = Json::array();
+  for (const auto& lane : session.lanes()) {
+    const auto rail = lane->rail();
+    if (rail == nullptr) continue;
+    const auto same = std::find_if(rails.begin(), rails.end(), [&](const Json& each) {
+      return each["device"] == rail->device && each["address"] == rail->address;
+    });
+    if (same != rails.end()) {
+      (*same)["lanes"] = (*same)["lanes"].get<int>() + 1;
+      continue;
+    }
+    rails.push_back({{"device", rail->device},
+                     {"server_device", rail->server_device},
+                     {"address", rail->address},
+                     {"gigabits_per_s", rail->megabits_per_s / 1000.0},
+                     {"lanes", 1}});
+  }
+  return rails;
+}
+
 /// `key`: host|port|transport|...|settings of rdma, see SharedSessions::all().
 Json describe(const std::string& key, const SessionCore& session) {
   const std::size_t host_end = key.find('|');
@@ -38,6 +61,7 @@ Json describe(const std::string& key, const SessionCore& session) {
            {"device", session.local_device()},
            {"connected", session.connected()},
            {"lanes", session.lanes().size()},
+           {"rails", rails_of(session)},
            {"rdma", session.kind() == TransportKind::kRdma ? key.substr(key.rfind('|') + 1) : ""},
            {"depth", depth_of(session)},
            {"regions", Json::array()},
@@ -70,6 +94,9 @@ std::string client_status_json(const EngineOptions& options,
   std::set<std::string> devices;
   for (const auto& [key, session] : sessions) {
     out["sessions"].push_back(describe(key, *session));
+    for (const auto& lane : session->lanes())
+      if (const auto rail = lane->rail(); rail != nullptr && devices.insert(rail->device).second)
+        out["devices"].push_back({{"name", rail->device}});
     if (!session->local_device().empty() && devices.insert(session->local_device()).second)
       out["devices"].push_back({{"name", session->local_device()}});
   }

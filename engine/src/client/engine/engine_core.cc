@@ -16,6 +16,7 @@
 #include "client/region/region_grant.h"
 #include "client/session/session_core.h"
 #include "transport/fault/core.h"
+#include "transport/rails.h"
 
 namespace remora::detail {
 
@@ -53,6 +54,8 @@ Result<std::shared_ptr<EngineCore>> EngineCore::create(EngineOptions options) {
     return closed_handle("EngineOptions::faults", true);
   if (const Status checked = config::check(options.rdma); !checked)
     return wrong("rdma: " + std::string{checked.error().subject()});
+  if (const auto rails = transport::RailChoice::parse(options.rails); !rails)
+    return wrong("rails: " + options.rails);
   auto placement = Placement::create(options.placement, options.device);
   if (!placement) return placement.error();
   if (options.registry == nullptr) {

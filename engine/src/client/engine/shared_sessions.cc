@@ -4,6 +4,7 @@
 #include "client/session/session_core.h"
 #include "transport/connect.h"
 #include "transport/fault/core.h"
+#include "transport/rails.h"
 
 namespace remora::detail {
 
@@ -33,10 +34,15 @@ Result<std::shared_ptr<SessionCore>> SharedSessions::find_or_start(EngineService
   const bool payload_crc =
       kind == TransportKind::kTcp && (uri.payload_crc || options.tcp_payload_crc);
   const config::RdmaSettings rdma = config::with_defaults(uri.rdma, options.rdma);
+  const std::string& wanted = uri.rails.empty() ? options.rails : uri.rails;
+  auto rails = transport::RailChoice::parse(wanted);
+  if (!rails) return rails.error();
   const std::string key =
       uri.host + "|" + std::to_string(uri.port) + "|" + std::string{to_string(kind)} +
       (kind == TransportKind::kRdma && hardware_only ? "|hardware" : "") +
-      (payload_crc ? "|crc" : "") + (kind == TransportKind::kRdma ? "|" + to_string(rdma) : "");
+      (payload_crc ? "|crc" : "") +
+      (kind == TransportKind::kRdma && wanted != "1" ? "|rails=" + wanted : "") +
+      (kind == TransportKind::kRdma ? "|" + to_string(rdma) : "");
   const Turn turn{*this, key, deadline};
   if (!turn.mine())
     return Error{Code::kTimedOut, "connect"}
@@ -49,7 +55,14 @@ Result<std::shared_ptr<SessionCore>> SharedSessions::find_or_start(EngineService
     existing = sessions_[key].lock();
   }
   if (existing != nullptr && existing->connected()) return existing;
-  const transport::ConnectOptions how{.device = options.device,
+  std::shared_ptr<transport::RailPlan> plan;
+  std::string device = options.device;
+  // The name of one device restricts the session to it.
+  if (device.empty() && rails->devices.size() == 1) device = rails->devices.front();
+  if (kind == TransportKind::kRdma && rails->several())
+    plan = std::make_shared<transport::RailPlan>(std::move(*rails));
+  const transport::ConnectOptions how{.device = std::move(device),
+                                      .rails = std::move(plan),
                                       .hardware_only = hardware_only,
                                       .payload_crc = payload_crc,
                                       .rdma = rdma,

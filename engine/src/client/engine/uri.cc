@@ -8,6 +8,8 @@
 #include <remora/engine/uri.h>
 #include <remora/host_port.h>
 
+#include "transport/rails.h"
+
 namespace remora {
 
 std::string to_string(Rights rights) {
@@ -121,6 +123,13 @@ Status parse_query(std::string_view query, Uri& uri) {
       if (auto status = parse_rdma_setting(item, uri.rdma); !status) return status;
       continue;
     }
+    constexpr std::string_view kRails = "rails=";
+    if (item.starts_with(kRails)) {
+      if (!uri.rails.empty()) return twice(item);
+      uri.rails = item.substr(kRails.size());
+      if (!transport::RailChoice::parse(uri.rails)) return wrong("URI setting of rdma", item);
+      continue;
+    }
     if (!item.starts_with(kTransport)) return wrong("URI option", item);
     if (std::exchange(has_transport, true)) return twice(item);
     const std::string_view value = item.substr(kTransport.size());
@@ -139,6 +148,8 @@ Status parse_query(std::string_view query, Uri& uri) {
       uri.transport == TransportKind::kRdma || uri.transport == TransportKind::kAuto;
   if (uri.rdma != config::RdmaSettings{} && !may_be_rdma)
     return Error{Code::kUnsupported, "URI option"}.with_subject(to_string(uri.rdma));
+  if (!uri.rails.empty() && !may_be_rdma)
+    return Error{Code::kUnsupported, "URI option"}.with_subject("rails=" + uri.rails);
   if (uri.payload_crc && uri.transport != TransportKind::kTcp)
     return Error{Code::kUnsupported, "URI option"}.with_subject("crc=payload");
   return {};
@@ -182,6 +193,8 @@ std::string Uri::text() const {
   if (payload_crc) text += "&crc=payload";
   if (const std::string settings = config::to_string(rdma, "&"); !settings.empty())
     text.append(transport == TransportKind::kAuto ? "?" : "&").append(settings);
+  if (!rails.empty())
+    text.append(text.find('?') == std::string::npos ? "?rails=" : "&rails=").append(rails);
   return text;
 }
 

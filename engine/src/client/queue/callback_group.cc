@@ -66,7 +66,8 @@ Status CallbackCore::take_group(std::span<Pair> pairs, GivenCallback given,
     entry.group.index = static_cast<std::uint32_t>(i);
     entry.submitted = now;
     entry.deadline = deadline;
-    const bool may_go = region_->check(entry) && (entry.whole || acquire_lease(entry));
+    const bool may_go =
+        region_->check_on<kOpcodeOf<Pair>>(entry, lane()) && (entry.whole || acquire_lease(entry));
     if (may_go) {
       entry.follows = !sound.empty() && may_follow(*sound.last, entry);
       entry.due.store(deadline.time_since_epoch().count(), std::memory_order_relaxed);

@@ -53,7 +53,7 @@ Result<CallbackCore*> CallbackCore::create(std::shared_ptr<RegionGrant> region,
 CallbackCore::CallbackCore(std::shared_ptr<RegionGrant> region, Poller& poller,
                            const QueueOptions& options)
     : region_{std::move(region)},
-      lane_{region_->session().next_lane()},
+      lane_{region_->lane_for_queue()},
       poller_{poller},
       deadline_{options.deadline > options.deadline.zero()
                     ? options.deadline
@@ -125,7 +125,7 @@ Status CallbackCore::take(const transport::WorkRequest& request, ByteOffset offs
   entry->offset_bytes = offset.bytes;
   entry->length_bytes = length_bytes;
   entry->name_memory(nullptr);
-  return hand_over(*entry, region_->check(*entry), nullptr, given, tag, until);
+  return hand_over(*entry, region_->check_on(*entry, lane_), nullptr, given, tag, until);
 }
 
 /// Finds a registration for memory that has none, if that is worth it. False: the deadline has

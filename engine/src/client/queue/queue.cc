@@ -113,7 +113,7 @@ Ticket QueueCore::take(const transport::WorkRequest& request, ByteOffset offset,
   entry.offset_bytes = offset.bytes;
   entry.length_bytes = length_bytes;
   entry.name_memory(nullptr);
-  return append(entry, region_->check(entry));
+  return append(entry, region_->check_on(entry, lane_));
 }
 
 Ticket QueueCore::take_notify(ByteOffset offset, const Source& from, std::uint32_t notice,

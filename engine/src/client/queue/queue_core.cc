@@ -44,7 +44,7 @@ QueueCore::QueueCore(std::shared_ptr<RegionGrant> region, std::size_t depth,
                      std::chrono::nanoseconds deadline)
     : room_{.depth = depth, .left = depth},
       region_{region.get()},
-      lane_{region->session().next_lane()},
+      lane_{region->lane_for_queue()},
       deadline_{deadline},
       table_(2 * depth),
       memory_named_{region_->session().releaser_of(lane_), table_},

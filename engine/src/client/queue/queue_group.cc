@@ -65,7 +65,7 @@ Ticket QueueCore::take_group(std::span<Pair> pairs, std::span<ManyOutcome> each,
     entry.group.before = before_of(pairs[i]);
     entry.group.outcome = each.empty() ? nullptr : &each[i];
     entry.group.index = static_cast<std::uint32_t>(i);
-    append(entry, region_->check(entry));
+    append(entry, region_->check_on<kOpcodeOf<Pair>>(entry, lane_));
   }
   ++group_count_;
   return head.ticket;

@@ -207,7 +207,7 @@ std::size_t ManyCall::copy_round(const RegionGrant& region, std::span<Pair> pair
 }
 
 /// A pair that is none for copy_round(): a long one, one that mapped_bytes() does not admit, or any
-/// while the session is interrupted, for which the driver waits.
+/// while the session is interrupted, for which the driver waits. Or one of run_singles().
 template <typename Pair>
 void ManyCall::run_single(const RegionGrant& region, Pair& pair, std::size_t index) noexcept {
   OperationRecord operation;
@@ -220,7 +220,16 @@ void ManyCall::run_single(const RegionGrant& region, Pair& pair, std::size_t ind
     region.run_counted(
         operation, std::max<Clock::duration>(deadline_ - clock_now(), std::chrono::nanoseconds{1}));
   }
-  if (!operation.outcome.ok) fail(region, index, operation);
+  if (!operation.outcome.ok) return fail(region, index, operation);
+  if constexpr (!transport::is_transfer(kOpcodeOf<Pair>)) *before_of(pair) = operation.old_value;
+}
+
+/// Atomics that do not go by the lane of this call: a session with rails has another one for them,
+/// or none.
+template <typename Pair>
+void ManyCall::run_singles(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  submit();
+  for (Pair& pair : pairs) run_single(region, pair, next_index_++);
 }
 
 // Records on a lane.
@@ -228,6 +237,9 @@ void ManyCall::run_single(const RegionGrant& region, Pair& pair, std::size_t ind
 template <typename Pair>
 void ManyCall::add_records(const RegionGrant& region, std::span<Pair> pairs) noexcept {
   constexpr bool kTransfer = transport::is_transfer(kOpcodeOf<Pair>);
+  if constexpr (!kTransfer)
+    if (!region.atomics_go_by(lane_)) [[unlikely]]
+      return run_singles(region, pairs);
   if (lane_.maps_memory()) submit();  // atomics: see submit()
   while (true) {
     if constexpr (kTransfer) pairs = pairs.subspan(fill_quickly(region, pairs));
@@ -299,7 +311,7 @@ void ManyCall::fill_closely(const RegionGrant& region, Pair& pair) noexcept {
   record.deadline = deadline_;
   filled_closely_ = true;
   // The next pair takes the record of a pair that is refused.
-  if (!region.check(record)) return fail(region, index, record);
+  if (!region.check_on<kOpcodeOf<Pair>>(record, lane_)) return fail(region, index, record);
   record.grant = &region;
   record.index = index;
   if constexpr (!kTransfer) record.before = before_of(pair);

@@ -75,6 +75,8 @@ class ManyCall {
   [[nodiscard]] std::size_t fill_quickly(const RegionGrant& region, std::span<Pair> pairs) noexcept;
   template <typename Pair>
   void fill_closely(const RegionGrant& region, Pair& pair) noexcept;
+  template <typename Pair>
+  void run_singles(const RegionGrant& region, std::span<Pair> pairs) noexcept;
   [[nodiscard]] bool make_room() noexcept;
   void submit() noexcept;
   [[nodiscard]] OperationList admit_again(OperationList filled) noexcept;

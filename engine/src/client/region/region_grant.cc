@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -75,6 +76,8 @@ RegionGrant::RegionGrant(std::shared_ptr<SessionCore> session, RegionInfo info, 
       atomics_here_{session_->kind() == TransportKind::kRdma
                         ? info_.atomic_domain == session_->server().device
                         : info_.atomic_domain == "cpu"},
+      rail_device_{session_->lane_set().on_rails() ? transport::device_number(info_.atomic_domain)
+                                                   : 0},
       quick_{.size_bytes = info_.size_bytes,
              .request_bytes_max = session_->lanes().front()->request_bytes_max(),
              .inline_bytes_max = session_->lanes().front()->inline_bytes_max(),
@@ -166,10 +169,27 @@ Outcome RegionGrant::judge(const OperationRecord& operation) const noexcept {
     return Outcome::failure(Code::kOutOfRange);
   if (atomic && operation.offset_bytes % sizeof(std::uint64_t) != 0)
     return Outcome::failure(Code::kMisaligned);
-  if (atomic && !atomics_here_)
+  if (atomic && !has_atomics_here())
     return Outcome::failure(Code::kWrongAtomicDomain,
                             info_.atomic_domain == "none" ? Reason::kNoAtomics : Reason::kNone);
   return {};
+}
+
+/// With rails: whether a lane leads there now.
+bool RegionGrant::has_atomics_here() const noexcept {
+  if (rail_device_ == 0) return atomics_here_;
+  return session_->lane_set().leading_to(rail_device_) != nullptr;
+}
+
+bool RegionGrant::check_atomic_on(OperationRecord& operation,
+                                  const LaneDriver& lane) const noexcept {
+  if (!is_atomic(operation.request.opcode) || lane.server_device() == rail_device_) return true;
+  operation.outcome = Outcome::failure(Code::kWrongAtomicDomain);
+  return count_refused(operation);
+}
+
+LaneDriver& RegionGrant::lane_for_queue() const noexcept {
+  return session_->next_lane(includes(rights_, Rights::kAtomic) ? rail_device_ : 0);
 }
 
 /// Registers the application's memory if that is necessary and not done yet.
@@ -289,6 +309,8 @@ void RegionGrant::end_revoked(OperationRecord& operation, Reason why) const noex
 /// Runs an operation that needs a registration first, or may go over several lanes.
 void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
   LaneDriver& lane = session_->lane_of_thread();
+  if (rail_device_ != 0 && is_atomic(operation.request.opcode)) [[unlikely]]
+    return run_on_rails(operation);
   if (!operation.whole && lane.acquire_lease(operation, LaneDriver::Lease::kNew) &&
       Clock::now() >= operation.deadline) [[unlikely]] {
     lane.release_lease(operation);
@@ -302,12 +324,24 @@ void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
     return end_revoked(operation, why);
   }
   if (quick_.only_lane != nullptr || !uses_all_lanes(operation)) return lane.run(operation);
+  std::function<bool()> repeats;
+  if (session_->lane_set().on_rails()) repeats = [this] { return !session_->ended(); };
   run_striped({.lanes = session_->lanes(),
                .extents = grant_.extents,
                .metrics = session_->metrics(),
-               .spin = session_->engine().options().spin},
+               .spin = session_->engine().options().spin,
+               .by_rate = session_->lane_set().on_rails(),
+               .repeats = std::move(repeats)},
               operation);
   if (!operation.whole) lane.release_lease(operation);
+}
+
+/// An atomic goes by the device of its domain, or not at all.
+void RegionGrant::run_on_rails(OperationRecord& operation) const noexcept {
+  if (LaneDriver* const lane = session_->lane_set().leading_to(rail_device_))
+    return lane->run(operation);
+  operation.outcome = Outcome::failure(Code::kWrongAtomicDomain);
+  (void)count_refused(operation);
 }
 
 void RegionGrant::revoke(Reason reason) noexcept {

@@ -141,6 +141,26 @@ class RegionGrant final : public RevocableGrant {
             .size_bytes = quick_.size_bytes,
             .bytes_max = quick_.one_extent_bytes_max[static_cast<std::size_t>(opcode)]};
   }
+  /// As check() for an operation that goes to `lane`: refuses an atomic there if the lane does not
+  /// lead to the device of the region's atomics.
+  bool check_on(OperationRecord& operation, const LaneDriver& lane) const noexcept {
+    return check(operation) && (rail_device_ == 0 || check_atomic_on(operation, lane));
+  }
+  /// The same where the opcode is known.
+  template <transport::Opcode kOpcode>
+  [[gnu::always_inline]] bool check_on(OperationRecord& operation,
+                                       const LaneDriver& lane) const noexcept {
+    if constexpr (transport::is_transfer(kOpcode))
+      return check(operation);
+    else
+      return check_on(operation, lane);
+  }
+  /// False: atomics of this region go by another lane.
+  [[nodiscard]] bool atomics_go_by(const LaneDriver& lane) const noexcept {
+    return rail_device_ == 0 || lane.server_device() == rail_device_;
+  }
+  /// The lane for one more queue that is to take operations of this region.
+  [[nodiscard]] LaneDriver& lane_for_queue() const noexcept;
   /// As check() for a transfer in pieces, which are borrowed until it has completed. Fills in the
   /// length.
   bool check(OperationRecord& operation, std::span<const Target> pieces) const noexcept;
@@ -194,6 +214,9 @@ class RegionGrant final : public RevocableGrant {
     return true;
   }
   bool check_closely(OperationRecord& operation) const noexcept;
+  bool check_atomic_on(OperationRecord& operation, const LaneDriver& lane) const noexcept;
+  [[nodiscard]] bool has_atomics_here() const noexcept;
+  void run_on_rails(OperationRecord& operation) const noexcept;
   void run_closely(OperationRecord& operation) const noexcept;
   [[gnu::noinline, gnu::cold]] void end_revoked(OperationRecord& operation,
                                                 Reason why) const noexcept;
@@ -212,6 +235,8 @@ class RegionGrant final : public RevocableGrant {
   Uri uri_;
   RegionOpener* opener_ = nullptr;
   bool atomics_here_;  ///< the region's atomic domain is the one of this session's transport
+  /// With rails: the number of the device that is the region's atomic domain; else 0.
+  std::uint32_t rail_device_;
   /// The values that every operation is checked against, in one place.
   struct Quick {
     std::uint64_t size_bytes;

@@ -183,6 +183,8 @@ Status GrantKeys::reattach_one(const HeldGrant& grant) {
   wanted.set_epoch(grant.epoch);
   if (session_.kind() == TransportKind::kTcp)
     for (const WireExtent& extent : grant.extents) wanted.add_keys(extent.remote_key);
+  if (session_.kind() == TransportKind::kRdma && !grant.extents.empty())
+    wanted.set_address(grant.extents.front().remote_address);
   const Deadline deadline = Clock::now() + kRenewTime + kAttachGibTime * (grant.size_bytes >> 30U);
   const auto answer = session_.call(std::move(request), "resume", deadline);
   return answer ? Status{} : Status{answer.error()};

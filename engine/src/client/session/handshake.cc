@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "client/services/engine_services.h"
 #include "client/session/session_core.h"
@@ -30,6 +31,7 @@ Request Handshake::hello_request() {
   hello.set_client_name(options.client_name);
   hello.set_comes_back(options.reconnect_for > options.reconnect_for.zero());
   hello.set_lane_keys(session_.kind() == TransportKind::kRdma);
+  hello.set_rails(session_.channel().endpoint()->wants_rails());
   if (ticket_.session_id == 0) return request;
   hello.mutable_resume()->set_session_id(ticket_.session_id);
   hello.mutable_resume()->set_memory_id(server_.memory_id);
@@ -54,6 +56,10 @@ Status Handshake::say_hello(Deadline deadline) {
     begin_session(*welcome);
   else if (auto status = resume_session(*welcome); !status)
     return status;
+  std::vector<transport::RailAddress> rails;
+  for (const control::Rail& rail : welcome->rails())
+    rails.push_back({.address = rail.address(), .device = rail.device()});
+  session_.channel().endpoint()->learn_rails(rails);
   return session_.grant_keys().agree(welcome->lane_keys(), again);
 }
 

@@ -147,8 +147,8 @@ bool Reconnector::reconnect_once(Deadline until) noexcept {
     return true;
   }
   const std::shared_ptr<transport::ClientEndpoint> joined = std::move(*endpoint);
-  // The route to the server leads over another device now, where the session's keys do not hold.
-  if (joined->device() != session_.local_device()) return true;
+  // The route to the server leads over a device now where the session's local keys do not hold.
+  if (joined->memory_domain() != session_.domain()) return true;
   const std::uint64_t connection = session_.begin_joining(joined);
   if (connection == 0) return true;
   Status status = session_.channel().watch({joined, connection});

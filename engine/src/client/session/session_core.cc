@@ -218,6 +218,19 @@ void SessionCore::interrupt_now(Reason reason, End by, LaneFault fault) noexcept
   end_now(Reason::kNoThread, by, fault);
 }
 
+/// A rail that failed has answered again. When nothing is posted on any lane, the session connects
+/// anew, and its lanes go over all rails; operations wait meanwhile. By the control thread.
+void SessionCore::take_rail_back() noexcept {
+  if (!connected() || !handshake_.resumable() || !has_begun()) return;
+  const Transition transition{*this};
+  if (!connected()) return;
+  const bool held = lanes_.hold();
+  // A lane may break while this thread waits for it.
+  if (std::exchange(lane_broken_, false)) return fail_now(Reason::kLaneBroken, 0);
+  if (!held) return;  // the next tick tries again
+  interrupt_now(Reason::kNone, ClientMetrics::kRailReturned, LaneFault::kNone);
+}
+
 void SessionCore::end(Reason reason, End by) noexcept {
   const Transition transition{*this};
   end_now(reason, by, LaneFault::kNone);

@@ -98,7 +98,9 @@ class SessionCore final : public SessionTicker::Ticked,
   /// By the control thread, every so often: keep-alive.
   void tick(Clock::time_point now) noexcept override {
     keep_alive_.tick(now);
-    channel_.endpoint()->look();
+    const auto endpoint = channel_.endpoint();
+    endpoint->look();
+    if (endpoint->rail_returned()) take_rail_back();
   }
   /// The lanes or the channel are gone: the session is interrupted, or ends. Do not call it with a
   /// lane taken. `connection`: the one on which that happened; does nothing if another connection
@@ -109,7 +111,9 @@ class SessionCore final : public SessionTicker::Ticked,
   [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& lanes() const noexcept {
     return lanes_.all();
   }
-  [[nodiscard]] LaneDriver& next_lane() noexcept { return lanes_.next(); }
+  [[nodiscard]] LaneDriver& next_lane(std::uint32_t atomics_on = 0) noexcept {
+    return lanes_.next(atomics_on);
+  }
   [[nodiscard]] LaneDriver& lane_of_thread() const noexcept { return lanes_.of_thread(); }
   /// The releaser with which a queue on the lane registers its table; null where the lane needs no
   /// keys.
@@ -188,6 +192,7 @@ class SessionCore final : public SessionTicker::Ticked,
     return begun_;
   }
   Status begin();
+  void take_rail_back() noexcept;
   void fail_now(Reason reason, std::uint64_t connection) noexcept
       REMORA_REQUIRES(transition_mutex_);
   void lose_now(Reason reason, End by, LaneFault fault, std::uint64_t connection) noexcept

@@ -1,7 +1,10 @@
 #include "client/session/session_lanes.h"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <optional>
+#include <sched.h>
 #include <utility>
 
 #include "client/datapath/mapped_memory_driver.h"
@@ -13,6 +16,12 @@ namespace remora::detail {
 
 using transport::Lane;
 using transport::Notice;
+
+namespace {
+/// For all lanes of a session together. The server leaves lanes whose neighbour has ended more time
+/// than that (RdmaServerEndpoint::keeps_back()).
+constexpr std::chrono::milliseconds kHoldTime{250};
+}  // namespace
 
 std::size_t SessionLanes::thread_number() noexcept {
   static std::atomic<std::size_t> threads{0};
@@ -42,7 +51,7 @@ Status SessionLanes::open(Deadline deadline) {
   const ClientMetrics& metrics = session_.metrics();
   {
     const MutexLock lock{opening_};
-    lanes_.reserve(engine.options().lanes);
+    lanes_.reserve(kMaxLanes);
   }
   const auto endpoint = session_.channel().endpoint();
   // Mapped memory needs one driver, whatever EngineOptions::lanes says.
@@ -76,7 +85,10 @@ Status SessionLanes::open(Deadline deadline) {
   }
   options.revivable = session_.handshake().resumable();
   options.end_elsewhere = [this](QueuedLaneDriver& lane) { return ender_.end_later(lane); };
-  for (std::uint32_t i = 0; i < engine.options().lanes; ++i) {
+  on_rails_ = endpoint->wants_rails();
+  const std::size_t rails = endpoint->find_rails(deadline);
+  const std::size_t count = std::max<std::size_t>(engine.options().lanes, rails);
+  for (std::size_t i = 0; i < count; ++i) {
     auto lane =
         endpoint->open_lane(session_.handshake().ticket(), engine.options().lane_depth, deadline);
     if (!lane) return lane.error();
@@ -92,6 +104,7 @@ Result<std::vector<std::unique_ptr<Lane>>> SessionLanes::open_again(Deadline dea
   std::vector<std::unique_ptr<Lane>> lanes;
   const auto endpoint = session_.channel().endpoint();
   if (endpoint->direct_path()) return lanes;
+  (void)endpoint->find_rails(deadline);
   for (std::size_t i = 0; i < all().size(); ++i) {
     auto lane = endpoint->open_lane(session_.handshake().ticket(),
                                     session_.engine().options().lane_depth, deadline);
@@ -140,9 +153,53 @@ LaneFault SessionLanes::fault() const noexcept {
   return LaneFault::kNone;
 }
 
+LaneDriver& SessionLanes::next(std::uint32_t atomics_on) noexcept {
+  const std::size_t turn = queues_.fetch_add(1, std::memory_order_relaxed);
+  if (atomics_on != 0) {
+    for (std::size_t i = 0; i < all().size(); ++i)
+      if (LaneDriver& lane = *all()[(turn + i) % all().size()]; lane.server_device() == atomics_on)
+        return lane;
+  }
+  return *all()[turn % all().size()];
+}
+
+/// The lanes on the device of the memory node that this thread runs on, in turn by threads; of no
+/// such device, all.
+LaneDriver& SessionLanes::near_thread() const noexcept {
+  unsigned processor = 0;
+  unsigned node = 0;
+  std::array<LaneDriver*, kMaxLanes> near{};
+  std::size_t count = 0;
+  if (::getcpu(&processor, &node) == 0)
+    for (const auto& lane : all())
+      if (lane->memory_node() == static_cast<int>(node)) near[count++] = lane.get();
+  return count == 0 ? *all()[thread_number() % all().size()] : *near[thread_number() % count];
+}
+
+LaneDriver* SessionLanes::leading_to(std::uint32_t server_device) const noexcept {
+  if (LaneDriver& own = of_thread(); own.server_device() == server_device) return &own;
+  for (const auto& lane : all())
+    if (lane->server_device() == server_device) return lane.get();
+  return nullptr;
+}
+
+bool SessionLanes::hold() noexcept {
+  const Deadline until = Clock::now() + kHoldTime;
+  std::size_t held = 0;
+  while (held < all().size() && all()[held]->hold(until)) ++held;
+  if (held == all().size()) return true;
+  while (held > 0) all()[--held]->release_hold();
+  return false;
+}
+
 /// First moves all lanes to the error state, so that they flush at the same time.
 void SessionLanes::interrupt(Reason reason, LaneFault fault) noexcept {
   for (const auto& lane : all()) lane->blame(fault);
+  if (on_rails_)
+    // A lane on the device that has failed, and is not known to be broken, takes its part of the
+    // time only.
+    for (const auto& lane : all())
+      (void)lane->hold(Clock::now() + kHoldTime / static_cast<int>(all().size()));
   for (const auto& lane : all()) lane->move_to_error();
   for (const auto& lane : all()) lane->interrupt(reason);
 }

@@ -43,14 +43,18 @@ class SessionLanes {
       REMORA_NO_THREAD_SAFETY_ANALYSIS {
     return lanes_;
   }
-  /// The lane for one more queue: queues take the lanes in turn.
-  [[nodiscard]] LaneDriver& next() noexcept {
-    return *all()[queues_.fetch_add(1, std::memory_order_relaxed) % all().size()];
-  }
-  /// The lane for synchronous operations of this thread.
+  /// The lane for one more queue: queues take the lanes in turn. `atomics_on`: the number of a
+  /// device of the server that the lane should lead to, if any does; 0: any.
+  [[nodiscard]] LaneDriver& next(std::uint32_t atomics_on = 0) noexcept;
+  /// The lane for synchronous operations of this thread: with rails one that is near to it.
   [[nodiscard]] LaneDriver& of_thread() const noexcept {
-    return all().size() == 1 ? *all().front() : *all()[thread_number() % all().size()];
+    if (all().size() == 1) return *all().front();
+    return on_rails_ ? near_thread() : *all()[thread_number() % all().size()];
   }
+  /// A lane that leads to this device of the server now; null: there is none.
+  [[nodiscard]] LaneDriver* leading_to(std::uint32_t server_device) const noexcept;
+  /// Lanes may go over several devices.
+  [[nodiscard]] bool on_rails() const noexcept { return on_rails_; }
   /// The lanes carry out operations that return bytes: reads and atomics.
   [[nodiscard]] bool take_reads() const noexcept { return reads_; }
   /// False: the new lanes can do less than the old ones.
@@ -61,7 +65,10 @@ class SessionLanes {
   [[nodiscard]] bool any_breaking() const noexcept;
   /// The fault that broke the first of the lanes, if an operation did.
   [[nodiscard]] LaneFault fault() const noexcept;
+  /// With rails, lets what is posted on lanes that are sound complete first.
   void interrupt(Reason reason, LaneFault fault) noexcept;
+  /// hold() of all lanes. False: one could not be held, and all go on.
+  [[nodiscard]] bool hold() noexcept;
   void fail(Reason reason, LaneFault fault) noexcept;
   /// By the destructor of the session.
   void close() noexcept;
@@ -69,6 +76,7 @@ class SessionLanes {
 
  private:
   [[nodiscard]] static std::size_t thread_number() noexcept;
+  [[nodiscard]] LaneDriver& near_thread() const noexcept;
   [[nodiscard]] std::array<LaneDriver*, kMaxLanes> opened_lanes() const noexcept;
   [[nodiscard]] LaneDriver::BrokenHandler broken_handler();
   Status add(std::unique_ptr<LaneDriver> driver);
@@ -77,6 +85,7 @@ class SessionLanes {
   LaneEnder ender_;
   std::atomic<std::size_t> queues_{0};
   bool reads_ = true;
+  bool on_rails_ = false;  ///< set before the first lane
   /// Locked while lanes_ is changed, and by callers that may read it meanwhile. Once the session
   /// has begun, lanes_ is complete, and all() reads it without the lock.
   mutable Mutex opening_;

@@ -60,6 +60,10 @@ class FaultEndpoint final : public ClientEndpoint {
   Status use_lane_keys(std::shared_ptr<RkeyTable> keys) noexcept override {
     return real_->use_lane_keys(std::move(keys));
   }
+  [[nodiscard]] bool wants_rails() const noexcept override { return real_->wants_rails(); }
+  void learn_rails(const std::vector<RailAddress>& told) override { real_->learn_rails(told); }
+  std::size_t find_rails(Deadline deadline) override { return real_->find_rails(deadline); }
+  [[nodiscard]] bool rail_returned() const noexcept override { return real_->rail_returned(); }
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
     return real_->memory_domain();
   }

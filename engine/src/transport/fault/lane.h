@@ -29,6 +29,9 @@ class FaultLane final : public Lane {
   ~FaultLane() override { close(); }
 
   [[nodiscard]] const Limits& limits() const noexcept override { return real_->limits(); }
+  [[nodiscard]] std::shared_ptr<const LaneRail> rail() const noexcept override {
+    return real_->rail();
+  }
   PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override;
   void count_inline(metrics::Recorder recorder, metrics::Counter counter) noexcept override {
     real_->count_inline(recorder, counter);

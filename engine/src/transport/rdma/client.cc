@@ -16,8 +16,10 @@
 #include "base/log.h"
 #include "transport/connect.h"
 #include "transport/rdma/client_domain.h"
+#include "transport/rdma/client_rails.h"
 #include "transport/rdma/completion_vector.h"
 #include "transport/rdma/control.h"
+#include "transport/rdma/device_addresses.h"
 #include "transport/rdma/device_choice.h"
 #include "transport/rdma/fabric.h"
 #include "transport/rdma/lane.h"
@@ -26,6 +28,7 @@
 #include "transport/rdma/reaper.h"
 #include "transport/rdma/rejection.h"
 #include "transport/rdma/stale_connection.h"
+#include "transport/rdma/thread_domain.h"
 #include "transport/rdma/wire.h"
 #include "transport/rkey_table.h"
 
@@ -34,6 +37,8 @@ namespace remora::transport {
 namespace {
 
 using rdma::ClientDomain;
+using rdma::ClientRail;
+using rdma::ClientRails;
 using rdma::ControlBuffers;
 using rdma::ControlRemains;
 using rdma::Introduction;
@@ -41,11 +46,13 @@ using rdma::Introduction;
 /// A lane's connection, which two threads use: the lane posts and destroys, the control thread
 /// takes events.
 struct LaneConnection {
-  LaneConnection(std::shared_ptr<FdSet> events_of_session, verbs::Connection made) noexcept
-      : events{std::move(events_of_session)}, connection{std::move(made)} {}
+  LaneConnection(std::shared_ptr<FdSet> events_of_session, const verbs::Address& to,
+                 verbs::Connection made) noexcept
+      : events{std::move(events_of_session)}, peer{to}, connection{std::move(made)} {}
 
   const std::shared_ptr<FdSet> events;  ///< those of its session
-  remora::detail::Mutex mutex;          ///< no event is taken while the connection is destroyed
+  const verbs::Address peer;
+  remora::detail::Mutex mutex;  ///< no event is taken while the connection is destroyed
   std::optional<verbs::Connection> connection REMORA_GUARDED_BY(mutex);
 
   /// The control thread learns of its events. Errors: kSystem.
@@ -80,13 +87,16 @@ struct LaneConnection {
 
 class RdmaClientEndpoint final : public ClientEndpoint {
  public:
+  /// `rails`: null where all lanes go over one device.
   RdmaClientEndpoint(std::shared_ptr<ClientDomain> domain, ControlBuffers buffers,
                      verbs::Connection connection, std::shared_ptr<FdSet> events,
-                     verbs::Address peer, const config::RdmaSettings& settings)
+                     verbs::Address peer, const config::RdmaSettings& settings,
+                     std::unique_ptr<ClientRails> rails)
       : domain_{std::move(domain)},
         events_{std::move(events)},
         peer_{peer},
         settings_{settings},
+        rails_{std::move(rails)},
         channel_{ControlRemains{std::move(buffers), std::move(connection)}} {}
   ~RdmaClientEndpoint() override {
     if (channel_) domain_->reaper().take(std::move(*channel_));
@@ -114,6 +124,10 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   }
   void look() noexcept override {
     domain_->look();
+    if (rails_ != nullptr) {
+      rails_->memory()->look();
+      rails_->look();
+    }
     const verbs::ProtectionDomain now = domain_->domain();
     const bool here = !now.empty() && channel_ && now.device() == channel_->connection.device();
     if (!here) leave_device();
@@ -121,26 +135,53 @@ class RdmaClientEndpoint final : public ClientEndpoint {
 
   Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
                                           Deadline deadline) noexcept override {
-    return rdma::connect_past_stale(
-        deadline, [&](bool& stale) { return open_lane_once(ticket, depth, deadline, stale); });
+    if (rails_ != nullptr && keys_ == nullptr)
+      return Error{Code::kUnsupported, "rails with a server that has one key for all lanes"};
+    if (rails_ == nullptr)
+      return open_lane_over({.peer = peer_, .domain = domain_, .column = 0, .shown = nullptr},
+                            ticket, depth, deadline);
+    Result<std::unique_ptr<Lane>> lane = gone();
+    for (std::size_t attempt = 0; attempt < rails_->count(); ++attempt) {
+      const ClientRail& rail = rails_->of_lane(lanes_opened_, attempt);
+      // A rail that does not answer leaves time for another one.
+      const bool last = attempt + 1 == rails_->count();
+      const auto left = deadline - Clock::now();
+      lane = open_lane_over(rail, ticket, depth, last ? deadline : Clock::now() + left / 2);
+      if (lane) {
+        rails_->plan().set_up(rail.peer.host());
+        return lane;
+      }
+      log::debug("rdma: no lane from {} to {}: {}", rail.shown->device, rail.shown->address,
+                 lane.error().message());
+      rails_->set_failed(rail, lane.error().code() == Code::kUnsupported);
+    }
+    return lane;
   }
-  Result<std::unique_ptr<Lane>> open_lane_once(const LaneTicket& ticket, std::uint32_t depth,
-                                               Deadline deadline, bool& stale) {
-    const verbs::ProtectionDomain domain = domain_->domain();
+  Result<std::unique_ptr<Lane>> open_lane_over(const ClientRail& rail, const LaneTicket& ticket,
+                                               std::uint32_t depth, Deadline deadline) {
+    return rdma::connect_past_stale(deadline, [&](bool& stale) {
+      return open_lane_once(rail, ticket, depth, deadline, stale);
+    });
+  }
+  Result<std::unique_ptr<Lane>> open_lane_once(const ClientRail& rail, const LaneTicket& ticket,
+                                               std::uint32_t depth, Deadline deadline,
+                                               bool& stale) {
+    const verbs::ProtectionDomain domain = rail.domain->domain();
     if (domain.empty()) return gone();
     const verbs::Device& device = domain.device();
     const std::uint32_t depth_max = std::min(depth, device.attributes().max_qp_wr);
-    auto connector = verbs::Connector::resolve(peer_, deadline, rdma::route_options(settings_));
+    auto connector = rdma::resolve_over(rail.domain->device(), rail.peer, deadline,
+                                        rdma::route_options(settings_));
     if (!connector) return connector.error();
     if (!(connector->device() == device))
-      return Error{Code::kUnsupported, "lane on another device than its session"};
+      return Error{Code::kConnectionLost, "lane on another device than its session"};
     auto port = device.query_port(connector->port());
     if (!port) return port.error();
     // Every request can complete on its own, signaled or not, when the lane breaks.
     auto queue = device.create_completion_queue(
         {.depth = depth_max, .events = true, .vector = rdma::next_completion_vector(device)});
     if (!queue) return queue.error();
-    verbs::QueuePairBuilder<verbs::Rc> builder{domain, *queue, *queue};
+    verbs::QueuePairBuilder<verbs::Rc> builder{rdma::thread_domain(domain), *queue, *queue};
     builder.receive_depth(1)
         .rnr_retry_count(7)  // for ever: the operation's deadline ends it
         .access(verbs::Access::kNone);
@@ -150,7 +191,10 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     const auto fits = rdma::create_fitting_pair(
         builder, depth_max, [&](const auto& asked) { return connector->create_queue_pair(asked); });
     if (!fits) return fits.error();
-    const std::uint32_t granted = *fits;
+    if (rail.shown != nullptr &&
+        connector->queue_pair().capabilities().inline_bytes < rdma::kRailInlineBytes)
+      return Error{Code::kUnsupported, "rails: a device without inline room; make lane_depth less"}
+          .with_subject(device.name());
     Introduction said{
         .purpose = rdma::Purpose::kLane, .ticket = ticket, .mtu_bytes = settings_.mtu.value_or(0)};
     if (keys_ != nullptr) {
@@ -163,28 +207,43 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     stale = connector->answer() && connector->answer()->stale();
     if (!connection) return rdma::told_by_server(*connector, connection.error());
     rdma::log_depths("client lane", *connection);
-    const std::uint32_t initiator_depth = connection->initiator_depth();
-    auto shared = std::make_shared<LaneConnection>(events_, std::move(*connection));
+    constexpr std::uint32_t kMaxTransferBytes = 1U << 20U;
+    return keep_lane(rail, std::move(*connection), std::move(*queue),
+                     std::min(port->max_message_bytes, kMaxTransferBytes), *fits, said.lane);
+  }
+  /// The lane of a connection that the server has accepted.
+  Result<std::unique_ptr<Lane>> keep_lane(const ClientRail& rail, verbs::Connection connection,
+                                          verbs::CompletionQueue queue,
+                                          std::uint32_t transfer_bytes_max, std::uint32_t depth,
+                                          std::optional<std::uint32_t> number) {
+    const std::uint32_t initiator_depth = connection.initiator_depth();
+    auto shared = std::make_shared<LaneConnection>(events_, rail.peer, std::move(connection));
     if (auto status = shared->watch(); !status) return status.error();
     {
       const remora::detail::MutexLock lock{mutex_};
       lanes_.push_back(shared);
     }
-    ++lanes_opened_;
-    constexpr std::uint32_t kMaxTransferBytes = 1U << 20U;
-    const std::uint32_t transfer_bytes_max = std::min(port->max_message_bytes, kMaxTransferBytes);
     rdma::LanePair pair{
         .pair = shared->queue_pair(),
         .to_error = [shared] { shared->to_error(); },
         .destroy = [shared] { shared->destroy(); },
-        .close_later = [shared, domain = domain_] { shared->close_later(*domain); },
-        .drop_later = [domain = domain_](
+        .close_later = [shared, domain = rail.domain] { shared->close_later(*domain); },
+        .drop_later = [domain = rail.domain](
                           std::shared_ptr<void> left) { domain->reaper().take(std::move(left)); }};
-    if (said.lane)
-      return rdma::make_token_lane(std::move(pair), std::move(*queue), transfer_bytes_max, granted,
-                                   keys_, *said.lane, initiator_depth);
-    return rdma::make_lane(std::move(pair), std::move(*queue), transfer_bytes_max, granted,
-                           initiator_depth);
+    auto lane =
+        number && rail.shown != nullptr
+            ? rdma::make_rail_lane(std::move(pair), std::move(queue), transfer_bytes_max, depth,
+                                   {.remote = keys_,
+                                    .lane = *number,
+                                    .local = rails_->memory()->keys(),
+                                    .column = rail.column},
+                                   rail.shown, initiator_depth)
+        : number ? rdma::make_token_lane(std::move(pair), std::move(queue), transfer_bytes_max,
+                                         depth, keys_, *number, initiator_depth)
+                 : rdma::make_lane(std::move(pair), std::move(queue), transfer_bytes_max, depth,
+                                   initiator_depth);
+    if (lane) ++lanes_opened_;
+    return lane;
   }
   Status use_lane_keys(std::shared_ptr<RkeyTable> keys) noexcept override {
     static_assert(rdma::kMaxLanes <= RkeyTable::kMaxLanes);
@@ -192,7 +251,18 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     return {};
   }
 
+  [[nodiscard]] bool wants_rails() const noexcept override { return rails_ != nullptr; }
+  void learn_rails(const std::vector<RailAddress>& told) override {
+    if (rails_ != nullptr) rails_->plan().learn(told);
+  }
+  std::size_t find_rails(Deadline deadline) override {
+    return rails_ == nullptr || keys_ == nullptr ? 1 : rails_->find(deadline);
+  }
+  [[nodiscard]] bool rail_returned() const noexcept override {
+    return rails_ != nullptr && rails_->plan().any_answered();
+  }
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
+    if (rails_ != nullptr) return rails_->memory();
     return domain_;
   }
   Result<AttachedGrant> attach(std::vector<WireExtent> extents,
@@ -225,20 +295,28 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   }
   [[nodiscard]] Status check_connections() {
     const remora::detail::MutexLock lock{mutex_};
-    if (auto status = check(channel_->connection); !status) return status;
+    // Lanes first: a lane that ends tells which rail has failed.
+    Status status;
     for (const auto& lane : lanes_) {
       const remora::detail::MutexLock lane_lock{lane->mutex};
-      if (lane->connection)
-        if (auto status = check(*lane->connection); !status) return status;
+      if (!lane->connection) continue;
+      if (auto checked = check(*lane->connection, lane->peer); !checked && status) status = checked;
     }
-    return {};
+    if (!status) return status;
+    return check(channel_->connection, peer_);
   }
   /// Takes events; an error when one of them ended the connection.
-  [[nodiscard]] Status check(verbs::Connection& connection) const noexcept {
+  [[nodiscard]] Status check(verbs::Connection& connection,
+                             const verbs::Address& peer) const noexcept {
     while (true) {
       auto event = connection.next_event();
       if (!event) return event.error();
-      if (connection.failure()) return connection.failure()->error(peer_);
+      if (const auto& failure = connection.failure()) {
+        // A server that ends a session disconnects all of its lanes, whatever rail has failed.
+        if (rails_ != nullptr && failure->kind != verbs::ConnectionEvent::Kind::kDisconnected)
+          rails_->plan().set_failed(peer.host(), Clock::now());
+        return failure->error(peer);
+      }
       if (!event->has_value()) return {};
     }
   }
@@ -247,6 +325,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   std::shared_ptr<FdSet> events_;
   verbs::Address peer_;
   const config::RdmaSettings settings_;
+  const std::unique_ptr<ClientRails> rails_;
   /// Held while a message is sent. Not on the data path.
   remora::detail::Mutex sending_ REMORA_ACQUIRED_BEFORE(mutex_);
   remora::detail::Mutex mutex_;
@@ -265,15 +344,31 @@ Error timed_out_as(const Error& error, Reason reason) noexcept {
   return bare ? error.with_reason(reason) : error;
 }
 
+/// Null: the session stays on one device.
+Result<std::unique_ptr<ClientRails>> make_rails(const std::shared_ptr<ClientDomain>& device,
+                                                const verbs::Address& peer,
+                                                const ConnectOptions& options) {
+  const verbs::ProtectionDomain now = device->domain();
+  if (options.rails == nullptr || now.empty() || now.device().is_iwarp())
+    return std::unique_ptr<ClientRails>{};
+  auto memory = rdma::RailDomain::of_process();
+  if (!memory) return memory.error();
+  auto first = ClientRails::make_rail(**memory, device, peer, {});
+  if (!first) return first.error();
+  return std::make_unique<ClientRails>(
+      options.rails, std::move(*memory), std::move(*first),
+      ClientRails::Options{.route = rdma::route_options(options.rdma),
+                           .port = peer.port(),
+                           .hardware_only = options.hardware_only});
+}
+
 Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
                                                    const ConnectOptions& options, Deadline deadline,
                                                    bool& stale) {
-  auto connector = verbs::Connector::resolve(peer, deadline, rdma::route_options(options.rdma));
+  auto connector =
+      rdma::resolve_over(options.device, peer, deadline, rdma::route_options(options.rdma));
   if (!connector) return timed_out_as(connector.error(), Reason::kUnreachable);
   const verbs::Device& device = connector->device();
-  if (!options.device.empty() && device.name() != options.device)
-    return Error{Code::kNotFound, "the route uses another device than the one named"}.with_subject(
-        device.name());
   if (options.hardware_only && device.is_software())
     return Error{Code::kUnsupported, "software RDMA device, used only with ?transport=rdma"}
         .with_subject(device.name());
@@ -281,6 +376,8 @@ Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
     return Error{Code::kUnsupported, "rdma"}.with_subject(std::string{device.name()} + ": " + *why);
   auto domain = ClientDomain::of(device, peer);
   if (!domain) return domain.error();
+  auto rails = make_rails(*domain, peer, options);
+  if (!rails) return rails.error();
   const verbs::ProtectionDomain memory = (*domain)->domain();
   if (memory.empty())
     return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device.name());
@@ -303,16 +400,54 @@ Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
     if (auto status = events->add(fd); !status) return status.error();
   return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(
       std::move(*domain), std::move(*buffers), std::move(*connection),
-      std::make_shared<FdSet>(std::move(*events)), peer, options.rdma)};
+      std::make_shared<FdSet>(std::move(*events)), peer, options.rdma, std::move(*rails))};
+}
+
+/// One attempt over each address of the server that is known, those that answered last first.
+Result<std::unique_ptr<ClientEndpoint>> connect_over_rails(const Uri& uri,
+                                                           const ConnectOptions& options,
+                                                           Deadline deadline) {
+  RailPlan& plan = *options.rails;
+  const auto named = verbs::Address::resolve(uri.host, uri.port, deadline);
+  if (named) plan.set_first(named->host());
+  std::vector<std::string> devices = plan.choice().devices;
+  if (devices.empty()) devices.push_back(options.device);
+  const std::vector<RailAddress> addresses = plan.in_order();
+  if (addresses.empty()) return named.error();
+  std::size_t left = addresses.size() * devices.size();
+  Result<std::unique_ptr<ClientEndpoint>> endpoint =
+      Error{Code::kUnreachable, "rails"}.with_subject(uri.host);
+  for (const RailAddress& each : addresses) {
+    const auto peer = verbs::Address::parse(each.address, uri.port);
+    if (!peer) continue;
+    for (const std::string& device : devices) {
+      ConnectOptions over = options;
+      over.device = device;
+      // Half of the time that is left, and all of it for the last: most attempts answer at once.
+      const Clock::time_point now = Clock::now();
+      const Deadline until = --left == 0 ? deadline : now + (deadline - now) / 2;
+      endpoint = rdma::connect_past_stale(
+          until, [&](bool& stale) { return connect_to(*peer, over, until, stale); });
+      if (endpoint) {
+        plan.set_up(each.address);
+        return endpoint;
+      }
+      log::debug("rdma: {} over {}: {}", each.address, device.empty() ? "its route" : device,
+                 endpoint.error().message());
+    }
+    plan.set_failed(each.address, Clock::now());
+  }
+  return endpoint;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions& options,
                                                      Deadline deadline) {
+  (void)verbs::initialize_fork_safety();
+  if (options.rails != nullptr) return connect_over_rails(uri, options, deadline);
   auto peer = verbs::Address::resolve(uri.host, uri.port, deadline);
   if (!peer) return peer.error();
-  (void)verbs::initialize_fork_safety();
   return rdma::connect_past_stale(
       deadline, [&](bool& stale) { return connect_to(*peer, options, deadline, stale); });
 }

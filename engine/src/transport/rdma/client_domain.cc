@@ -105,6 +105,7 @@ Status ClientDomain::arrive(const verbs::Device& device) {
       log::warn("{}: {} bytes could not be registered again: {}", device_, memory->bytes.size(),
                 registered.error().message());
   for (const auto& cache : caches) cache->arrive(*made);
+  arrivals_.fetch_add(1);
   if (domain() == *made) return {};
   // It has gone again meanwhile: what leave() has not seen is given back here.
   for (const auto& memory : memories) (void)memory->take(false);

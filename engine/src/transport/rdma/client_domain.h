@@ -2,6 +2,7 @@
 
 /// The client's local memory on one RDMA device, which may go and return.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,6 +45,8 @@ class ClientDomain final : public MemoryDomain {
   [[nodiscard]] verbs::ProtectionDomain domain() const;
   [[nodiscard]] const std::string& device() const noexcept { return device_; }
   [[nodiscard]] Reaper& reaper() noexcept { return reaper_; }
+  /// How often the device has come: a registration made before the last time has another key now.
+  [[nodiscard]] std::uint64_t arrivals() const noexcept { return arrivals_.load(); }
 
  private:
   struct Memory;
@@ -64,6 +67,7 @@ class ClientDomain final : public MemoryDomain {
   std::vector<std::weak_ptr<Memory>> memories_ REMORA_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<DeviceCache>> caches_ REMORA_GUARDED_BY(mutex_);
   Clock::time_point listed_at_ REMORA_GUARDED_BY(mutex_){};
+  std::atomic<std::uint64_t> arrivals_{0};
   Reaper reaper_;
 };
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <sstream>
+#include <sys/socket.h>
 #include <utility>
 
 #include "base/log.h"
 #include "transport/rdma/client_isolation.h"
+#include "transport/rdma/device_addresses.h"
 #include "transport/rdma/device_choice.h"
 #include "transport/rdma/session_probe.h"
 
@@ -183,8 +185,22 @@ void DeviceListener::look() {
   if (const auto now = Clock::now(); now - listed_at_ >= kListPause) {
     listed_at_ = now;
     verbs::look_for_gone_devices(*plan_.provider);
+    show_addresses();
   }
   lose_gone();
+}
+
+/// Addresses come and go while the server runs.
+void DeviceListener::show_addresses() {
+  if (!every_address_) return;
+  for (const Served& served : served_) {
+    if (served.device.gone()) continue;
+    std::vector<std::string> addresses;
+    for (const verbs::Address& each : addresses_of(served.device))
+      if (each.family() == address_.family() || address_.family() == AF_INET6)
+        addresses.push_back(each.host());
+    states_->set_addresses(served.device.name(), std::move(addresses));
+  }
 }
 
 void DeviceListener::take_event(const Served& served, const verbs::AsyncEvent& event) {

@@ -104,6 +104,7 @@ class DeviceListener {
   Status try_restore();
   [[nodiscard]] bool any_missing() const REMORA_REQUIRES(mutex_);
   void take_event(const Served& served, const verbs::AsyncEvent& event) REMORA_REQUIRES(mutex_);
+  void show_addresses() REMORA_REQUIRES(mutex_);
   void lose_gone() REMORA_REQUIRES(mutex_);
   void lose(Served served) REMORA_REQUIRES(mutex_);
 

@@ -13,6 +13,21 @@ verbs::Access registration_access(Rights rights, const verbs::Device& device) no
   return changes ? access | verbs::Access::kLocalWrite : access;
 }
 
+Result<GrantShare> take_share(const GrantBudgets& budgets,
+                              std::span<const MemoryStretch> stretches) {
+  auto registrations = BudgetShare::take(budgets.registrations, stretches.size());
+  if (!registrations) return registrations.error();
+  std::optional<BudgetShare> bytes;
+  if (budgets.bytes != nullptr) {
+    std::uint64_t sum = 0;
+    for (const MemoryStretch& stretch : stretches) sum += stretch.length_bytes;
+    auto share = BudgetShare::take(budgets.bytes, sum);
+    if (!share) return share.error();
+    bytes.emplace(std::move(*share));
+  }
+  return GrantShare{std::move(*registrations), std::move(bytes)};
+}
+
 GrantDomain::~GrantDomain() {
   const remora::detail::MutexLock lock{mutex_};
   REMORA_ASSERT(entries_.empty() && members_.empty(),
@@ -55,27 +70,12 @@ Result<RegistrationHold> GrantDomain::acquire(const GrantRequest& request,
   return Result<RegistrationHold>{std::move(hold)};
 }
 
-Result<std::shared_ptr<GrantShare>> GrantDomain::admit(const GrantRequest& request) const {
-  auto registrations = BudgetShare::take(budgets_.registrations, request.extents.size());
-  if (!registrations) return registrations.error();
-  std::optional<BudgetShare> bytes;
-  if (budgets_.bytes != nullptr) {
-    std::uint64_t sum = 0;
-    for (const MemoryStretch& stretch : request.extents) sum += stretch.length_bytes;
-    auto share = BudgetShare::take(budgets_.bytes, sum);
-    if (!share) return share.error();
-    bytes.emplace(std::move(*share));
-  }
-  return std::make_shared<GrantShare>(GrantShare{std::move(*registrations), std::move(bytes)});
-}
-
 Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, verbs::Access access,
                                     std::shared_ptr<GrantShare> kept) {
-  // Before the device is asked: what others need is left to them.
   if (kept == nullptr) {
-    auto share = admit(request);
+    auto share = take_share(budgets_, request.extents);
     if (!share) return share.error();
-    kept = std::move(*share);
+    kept = std::make_shared<GrantShare>(std::move(*share));
   }
   std::vector<verbs::MemoryRegion> registered;
   std::vector<WireExtent> extents;
@@ -115,8 +115,7 @@ Status GrantDomain::release(const Key& key, const std::shared_ptr<Entry>& entry)
     const Status deregistered = std::move(memory).deregister();
     if (deregistered || device().gone()) continue;  // it has taken the registration with it
     status = deregistered;
-    last.share->registrations.lose(1);
-    if (last.share->bytes) last.share->bytes->lose(length_bytes);
+    last.share->lose_one(length_bytes);
   }
   last.memory.clear();
   last.share.reset();

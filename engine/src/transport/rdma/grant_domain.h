@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -37,7 +38,16 @@ struct GrantBudgets {
 struct GrantShare {
   BudgetShare registrations;
   std::optional<BudgetShare> bytes;
+  /// A registration of so many bytes stays for good.
+  void lose_one(std::uint64_t length_bytes) noexcept {
+    registrations.lose(1);
+    if (bytes) bytes->lose(length_bytes);
+  }
 };
+
+/// Before the device is asked: what others need is left to them. Errors: kLimitExceeded.
+[[nodiscard]] Result<GrantShare> take_share(const GrantBudgets& budgets,
+                                            std::span<const MemoryStretch> stretches);
 
 class RegistrationHold;
 
@@ -109,7 +119,6 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
       REMORA_REQUIRES(mutex_);
   Status register_memory(Entry& entry, const GrantRequest& request, verbs::Access access,
                          std::shared_ptr<GrantShare> kept) REMORA_REQUIRES(entry.mutex);
-  [[nodiscard]] Result<std::shared_ptr<GrantShare>> admit(const GrantRequest& request) const;
   /// Deregisters the memory where no other grant holds it.
   Status release(const Key& key, const std::shared_ptr<Entry>& entry) noexcept;
 

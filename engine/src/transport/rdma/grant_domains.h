@@ -36,6 +36,8 @@ class GrantDomains {
   [[nodiscard]] Result<std::shared_ptr<GrantDomain>> of(const verbs::Device& device,
                                                         std::string_view name,
                                                         const config::SecretKey& key);
+  /// Of all registrations with the device.
+  [[nodiscard]] GrantBudgets budgets_of(const verbs::Device& device) const;
   /// Domains of clients that prove a key.
   [[nodiscard]] std::size_t count() const;
 
@@ -48,7 +50,6 @@ class GrantDomains {
     std::weak_ptr<GivenUpKeys> given_up{};
     [[nodiscard]] bool unused() const noexcept;
   };
-  [[nodiscard]] GrantBudgets budgets_of(const verbs::Device& device) const;
   [[nodiscard]] Client& client(std::string_view name, const config::SecretKey& key)
       REMORA_REQUIRES(mutex_);
 

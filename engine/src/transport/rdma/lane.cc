@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,13 +31,29 @@ static_assert(offsetof(WorkRequest, remote_key) - offsetof(WorkRequest, remote_a
 /// Requests carry the key itself.
 struct KeysAsTheyAre {
   static constexpr bool kTokens = false;
+  static constexpr bool kLocalTokens = false;
+  static constexpr std::uint32_t kMaxInlineBytes = std::numeric_limits<std::uint32_t>::max();
 };
 
 /// Requests carry a token of it.
 struct KeysByToken {
   static constexpr bool kTokens = true;
+  static constexpr bool kLocalTokens = false;
+  static constexpr std::uint32_t kMaxInlineBytes = std::numeric_limits<std::uint32_t>::max();
   std::shared_ptr<const RkeyTable> table;  ///< keeps what follows
   const std::uint32_t* of_lane = nullptr;
+};
+
+/// Local keys are tokens, too.
+struct KeysOfRail {
+  static constexpr bool kTokens = true;
+  static constexpr bool kLocalTokens = true;
+  static constexpr std::uint32_t kMaxInlineBytes = kRailInlineBytes;
+  std::shared_ptr<const RkeyTable> table;  ///< keeps what follows
+  const std::uint32_t* of_lane = nullptr;
+  std::shared_ptr<const RkeyTable> local_table;  ///< keeps what follows
+  const std::uint32_t* of_device = nullptr;
+  std::shared_ptr<const LaneRail> rail;
 };
 
 template <typename Keys>
@@ -46,30 +63,37 @@ class RdmaLane final : public Lane {
                                               std::uint32_t transfer_bytes_max, std::uint32_t depth,
                                               std::uint32_t initiator_depth, Keys keys) {
     std::vector<std::uint64_t> results(std::bit_ceil(depth));
-    const verbs::ProtectionDomain& domain = link.pair->domain();
+    const verbs::ProtectionDomain domain = link.pair->domain().base();
     auto registered = domain.register_bytes(std::as_writable_bytes(std::span{results}),
                                             local_access(domain.device()));
     if (!registered) return registered.error();
     std::vector<NoticeBytes> notices(results.size());
-    auto registered_notices = link.pair->domain().register_bytes(
-        std::as_writable_bytes(std::span{notices}), verbs::Access::kLocalWrite);
+    auto registered_notices = domain.register_bytes(std::as_writable_bytes(std::span{notices}),
+                                                    verbs::Access::kLocalWrite);
     if (!registered_notices) return registered_notices.error();
     const auto capabilities = link.pair->capabilities();
-    return std::unique_ptr<Lane>{new RdmaLane{std::move(link),
-                                              std::move(queue),
-                                              std::move(results),
-                                              std::move(*registered),
-                                              std::move(notices),
-                                              std::move(*registered_notices),
-                                              {.depth = depth,
-                                               .transfer_bytes_max = transfer_bytes_max,
-                                               .inline_bytes_max = capabilities.inline_bytes,
-                                               .initiator_depth = initiator_depth},
-                                              std::move(keys)}};
+    return std::unique_ptr<Lane>{new RdmaLane{
+        std::move(link),
+        std::move(queue),
+        std::move(results),
+        std::move(*registered),
+        std::move(notices),
+        std::move(*registered_notices),
+        {.depth = depth,
+         .transfer_bytes_max = transfer_bytes_max,
+         .inline_bytes_max = std::min(capabilities.inline_bytes, Keys::kMaxInlineBytes),
+         .initiator_depth = initiator_depth},
+        std::move(keys)}};
   }
   ~RdmaLane() override { close(); }
 
   [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
+  [[nodiscard]] std::shared_ptr<const LaneRail> rail() const noexcept override {
+    if constexpr (Keys::kLocalTokens)
+      return keys_.rail;
+    else
+      return nullptr;
+  }
 
   PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override {
     if (chain.size() == 1) return post_one(*chain.front(), first_sequence);
@@ -205,6 +229,10 @@ class RdmaLane final : public Lane {
     wr.wr_id = sequence;
     // The two have the same layout, below: four stores instead of seven.
     std::memcpy(&prepared.element, &request.local, sizeof(ibv_sge));
+    if constexpr (Keys::kLocalTokens)
+      // A request without a key has no token either: what stands there stays within the table.
+      prepared.element.lkey =
+          RkeyTable::key_of(keys_.of_device, request.local_key & (RkeyTable::kMaxTokens - 1));
     std::memcpy(&wr.wr.rdma, &request.remote_address, sizeof wr.wr.rdma);
     wr.opcode = IBV_WR_RDMA_READ;
     wr.send_flags = 0;
@@ -322,6 +350,17 @@ Result<std::unique_ptr<Lane>> make_token_lane(LanePair pair, verbs::CompletionQu
   const std::uint32_t* const of_lane = keys->of_lane(lane);
   return RdmaLane<KeysByToken>::create(std::move(pair), std::move(queue), transfer_bytes_max, depth,
                                        initiator_depth, {std::move(keys), of_lane});
+}
+
+Result<std::unique_ptr<Lane>> make_rail_lane(LanePair pair, verbs::CompletionQueue queue,
+                                             std::uint32_t transfer_bytes_max, std::uint32_t depth,
+                                             RailKeys keys, std::shared_ptr<const LaneRail> rail,
+                                             std::uint32_t initiator_depth) {
+  const std::uint32_t* const of_lane = keys.remote->of_lane(keys.lane);
+  const std::uint32_t* const of_device = keys.local->of_lane(keys.column);
+  return RdmaLane<KeysOfRail>::create(
+      std::move(pair), std::move(queue), transfer_bytes_max, depth, initiator_depth,
+      {std::move(keys.remote), of_lane, std::move(keys.local), of_device, std::move(rail)});
 }
 
 }  // namespace remora::transport::rdma

@@ -15,6 +15,7 @@
 #include <remora/verbs/queue_pair.h>
 
 #include "transport/lane.h"
+#include "transport/rails.h"
 
 namespace remora::transport {
 class RkeyTable;
@@ -62,6 +63,25 @@ Result<std::unique_ptr<Lane>> make_lane(
 Result<std::unique_ptr<Lane>> make_token_lane(
     LanePair pair, verbs::CompletionQueue queue, std::uint32_t transfer_bytes_max,
     std::uint32_t depth, std::shared_ptr<const RkeyTable> keys, std::size_t lane,
+    std::uint32_t initiator_depth = Lane::Limits{}.initiator_depth);
+
+/// Writes up to here go inline on lanes of a session with several devices, which are alike whatever
+/// their devices can do: an operation is checked for all of them. A device that gives less is no
+/// rail.
+inline constexpr std::uint32_t kRailInlineBytes = 48;
+
+/// What a lane of a session with several devices looks up when it posts.
+struct RailKeys {
+  std::shared_ptr<const RkeyTable> remote;  ///< by token and lane
+  std::size_t lane = 0;
+  std::shared_ptr<const RkeyTable> local;  ///< by token and column of the lane's device
+  std::size_t column = 0;
+};
+
+/// As make_token_lane(), of requests whose local keys are tokens, too.
+Result<std::unique_ptr<Lane>> make_rail_lane(
+    LanePair pair, verbs::CompletionQueue queue, std::uint32_t transfer_bytes_max,
+    std::uint32_t depth, RailKeys keys, std::shared_ptr<const LaneRail> rail,
     std::uint32_t initiator_depth = Lane::Limits{}.initiator_depth);
 
 }  // namespace remora::transport::rdma

@@ -167,9 +167,10 @@ class RdmaListener final : public Listener, private ListenerDevices {
     if (!half) return half.error();
     if (introduction->purpose == rdma::Purpose::kLane) {
       Status added;
+      const rdma::GrantBudgets budgets = domains_->budgets_of(request.device());
       const bool known =
           lane_registry_->with(introduction->ticket, [&](RdmaServerEndpoint& endpoint) {
-            added = endpoint.add_lane(request, introduction->lane, *half);
+            added = endpoint.add_lane(request, introduction->lane, *half, budgets);
           });
       if (!known) return Error{Code::kProtocol, "lane without a session"}.with_subject(peer);
       if (!added) return added.error().with_subject(peer);

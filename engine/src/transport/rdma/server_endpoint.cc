@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "transport/rdma/completion_vector.h"
+#include "transport/rdma/device_choice.h"
 #include "transport/rdma/fabric.h"
 #include "transport/rdma/registration_grant.h"
 
@@ -80,19 +81,32 @@ RdmaServerEndpoint::~RdmaServerEndpoint() {
 
 Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
   if (!channel_) return gone();
-  auto message = channel_->buffers.receive(channel_->connection.queue_pair());
+  Result<std::optional<ControlMessage>> message =
+      channel_->buffers.receive(channel_->connection.queue_pair());
   if (message && message->has_value()) return message;
   const remora::detail::MutexLock lock{mutex_};
+  if (!message && rails_ != nullptr && !channel_end_) channel_end_ = message.error();
   // Lanes first: what has come in before the end is taken, too.
   Status status;
   for (ServerLane& lane : lanes_) {
     auto collected = listen(lane);
     if (collected) collected = collect(lane);
-    if (!collected && status) status = collected;
+    if (collected) continue;
+    if (status) status = collected;
+    // Its descriptors may stay readable for as long as its end is kept back.
+    if (rails_ == nullptr || !std::exchange(lane.watched, false)) continue;
+    events_.remove(lane.queue.event_fd());
+    events_.remove(lane.connection->event_fd());
   }
   for (ServerLane& lane : lanes_)
     if (auto checked = check(*lane.connection); !checked && status) status = checked;
   if (auto checked = check(channel_->connection); !checked && status) status = checked;
+  if (status && rails_ != nullptr && rails_->any_gone()) status = gone();
+  if (channel_end_) {
+    events_.remove(channel_->buffers.event_fd());
+    message = *channel_end_;
+  }
+  if ((!message || !status) && keeps_back()) return std::optional<ControlMessage>{};
   if (message && !status) return status.error();
   return message;
 }
@@ -110,20 +124,24 @@ std::size_t RdmaServerEndpoint::take_notices(std::span<Notice> notices) noexcept
 
 Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest& request,
                                     std::optional<std::uint32_t> said,
-                                    const config::RdmaSettings& settings) {
+                                    const config::RdmaSettings& settings,
+                                    const GrantBudgets& budgets) {
   const remora::detail::MutexLock lock{mutex_};
   if (over_ || domain_ == nullptr)
     return Error{Code::kConnectionLost, "lane of a session that is over"};
   const auto number = number_of_next(said);
   if (!number) return number.error();
   // A session that has grants must be able to come back to them.
-  auto share = BudgetShare::count(budget_, 1);
-  const verbs::Device& device = domain_->device();
+  auto share =
+      BudgetShare::count(budgets.registrations == nullptr ? budget_ : budgets.registrations, 1);
+  const auto made_domain = lane_domain(request.device(), budgets);
+  if (!made_domain) return made_domain.error();
+  const verbs::ProtectionDomain& domain = *made_domain;
+  const verbs::Device& device = domain.device();
   auto queue = device.create_completion_queue(
       {.depth = kNoticeReceives + 4, .events = true, .vector = next_completion_vector(device)});
   if (!queue) return queue.error();
   auto buffers = std::make_unique<std::array<NoticeBytes, kNoticeReceives>>();
-  const verbs::ProtectionDomain& domain = by_windows_ ? leased_->domain() : domain_->domain();
   auto memory = domain.register_bytes(std::as_writable_bytes(std::span{*buffers}),
                                       verbs::Access::kLocalWrite);
   if (!memory) return memory.error();
@@ -166,6 +184,11 @@ void RdmaServerEndpoint::expect_lanes(const LaneTicket& ticket) noexcept {
 }
 
 Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
+  if (const auto rails = this->rails()) return grant_on_rails(*rails, request);
+  // Registrations and windows are reached where the memory is.
+  if (request.address != 0 &&
+      request.address != reinterpret_cast<std::uintptr_t>(request.extents.front().address))
+    return other_address();
   if (by_windows_) return grant_windows(request);
   const std::shared_ptr<GrantDomain> domain = this->domain();
   if (domain == nullptr) return gone();
@@ -187,6 +210,10 @@ Result<Grant> RdmaServerEndpoint::grant_windows(const GrantRequest& request) {
 }
 
 Status RdmaServerEndpoint::renew(Grant& grant) noexcept {
+  if (auto* const of_rails = dynamic_cast<RailGrant*>(grant.handle.get())) {
+    const auto rails = this->rails();
+    return rails == nullptr ? Status{gone()} : renew_on_rails(*rails, *of_rails, grant);
+  }
   auto* const registered = dynamic_cast<RegistrationGrant*>(grant.handle.get());
   if (registered == nullptr) return renew_windows(grant);
   const std::shared_ptr<GrantDomain> domain = this->domain();
@@ -224,8 +251,9 @@ void RdmaServerEndpoint::set_lane_keys(Grant& grant) {
 }
 
 bool RdmaServerEndpoint::hit_by(const DeviceFailure& failure) noexcept {
-  if (failure.device != device_) return false;
   const remora::detail::MutexLock lock{mutex_};
+  if (rails_ != nullptr) return hit_on_rails(failure);
+  if (failure.device != device_) return false;
   if (failure.queue_pair == 0 && failure.queue == nullptr)
     return domain_ != nullptr && domain_->device().gone();
   const auto is_of = [&](const verbs::Connection& connection) {
@@ -240,6 +268,7 @@ bool RdmaServerEndpoint::hit_by(const DeviceFailure& failure) noexcept {
 
 bool RdmaServerEndpoint::device_gone() noexcept {
   const remora::detail::MutexLock lock{mutex_};
+  if (rails_ != nullptr && rails_->any_gone()) return true;
   return domain_ != nullptr && domain_->device().gone();
 }
 
@@ -254,6 +283,7 @@ void RdmaServerEndpoint::leave_device() noexcept {
   channel_.reset();
   domain_.reset();
   leased_.reset();
+  if (rails_ != nullptr) rails_->leave_gone();
 }
 
 void RdmaServerEndpoint::shutdown() noexcept {
@@ -279,19 +309,37 @@ void RdmaServerEndpoint::shutdown() noexcept {
 
 void RdmaServerEndpoint::destroy_lanes() noexcept {
   std::vector<ServerLane> dead;
+  bool has_rails = false;
   {
     const remora::detail::MutexLock lock{mutex_};
     dead.swap(dead_);
+    has_rails = rails_ != nullptr;
   }
   for (ServerLane& lane : dead) {
     if (lane.windows != nullptr) lane.windows->end();
+    // With rails the session goes on over another device. Where the link is down, no request can
+    // come in, and the destruction may take as long as it is down: no worker waits for that, unless
+    // the lane may serve when the link is up again.
+    if (has_rails && !lanes_may_serve_.load() && why_unusable(lane.connection->device())) {
+      reaper_->take(std::move(lane));
+      continue;
+    }
     reaper_->take(EndedLane{LaneDestruction::Mark{destruction_}, std::move(lane)});
   }
 }
 
 Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
   auto* const old = dynamic_cast<RdmaServerEndpoint*>(&before);
-  if (old == nullptr || old->device_ != device_)
+  const auto their_rails = old == nullptr ? nullptr : old->rails();
+  const auto own_rails = rails();
+  if (their_rails != nullptr && own_rails != nullptr) {
+    // Its grants are registered with each device; those that have gone are left now.
+    their_rails->leave_gone();
+    const remora::detail::MutexLock lock{mutex_};
+    rails_ = their_rails;
+    return {};
+  }
+  if (old == nullptr || old->device_ != device_ || their_rails != own_rails)
     return Error{Code::kUnsupported, "resume over another transport or device"};
   if (by_windows_ != old->by_windows_)
     return Error{Code::kUnsupported, "resume by a client that uses keys in another way"};
@@ -314,8 +362,9 @@ Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
 
 void RdmaServerEndpoint::join_client(std::string_view name, const config::SecretKey& key) noexcept {
   const std::shared_ptr<GrantDomain> own = domain();
-  // Windows keep the lanes of one session apart from those of another in one domain.
-  if (own == nullptr || by_windows_) return;
+  // Windows keep the lanes of one session apart from those of another in one domain. A session with
+  // rails shares nothing: its grants have addresses and domains of their own.
+  if (own == nullptr || by_windows_ || rails() != nullptr) return;
   const auto shared = domains_->of(own->device(), name, key);
   if (!shared || !move_to(*shared))
     log::debug("rdma: {}: its registrations are not shared with other sessions of its client",

@@ -21,6 +21,7 @@
 #include <remora/verbs/verbs.h>
 
 #include "base/fd_set.h"
+#include "base/timer_fd.h"
 #include "transport/listener.h"
 #include "transport/rdma/budget.h"
 #include "transport/rdma/control.h"
@@ -29,6 +30,7 @@
 #include "transport/rdma/grant_domains.h"
 #include "transport/rdma/lane.h"
 #include "transport/rdma/reaper.h"
+#include "transport/rdma/session_rails.h"
 #include "transport/rdma/windows.h"
 #include "transport/server_endpoint.h"
 
@@ -76,7 +78,8 @@ struct ServerLane {
   std::uint32_t number = 0;             ///< of the session's lanes, from 0
   std::shared_ptr<WindowLane> windows;  ///< null: grants are registrations
   std::optional<verbs::Connection> connection;
-  Status end{};  ///< the first error on it
+  Status end{};         ///< the first error on it
+  bool watched = true;  ///< its descriptors are in the endpoint's set
 
   Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::uint64_t index) const {
     return pair.post_receive(index, memory.slice(index * kNoticeWireBytes, kNoticeWireBytes));
@@ -161,12 +164,13 @@ class RdmaServerEndpoint final : public ServerEndpoint,
     renews_keys_ = true;
     return this;
   }
+  bool use_rails() noexcept override;
 
   /// Takes a lane that a client asked the listener for. Control thread. `said`: its number, if the
-  /// client says it. `settings`: of the server's half of it. An error leaves `request` to be
-  /// rejected.
+  /// client says it. `settings`: of the server's half of it. `budgets`: of the device of the
+  /// request, for a session with rails. An error leaves `request` to be rejected.
   Status add_lane(verbs::ConnectionRequest& request, std::optional<std::uint32_t> said,
-                  const config::RdmaSettings& settings = {});
+                  const config::RdmaSettings& settings = {}, const GrantBudgets& budgets = {});
 
   [[nodiscard]] bool registers_grants() const noexcept override { return !by_windows_.load(); }
   Result<Grant> grant(const GrantRequest& request) noexcept override;
@@ -188,10 +192,26 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   bool move_to(const std::shared_ptr<GrantDomain>& domain);
   Result<Grant> grant_windows(const GrantRequest& request);
   Status renew_windows(Grant& grant);
+  [[nodiscard]] std::shared_ptr<SessionRails> rails();
+  Result<Grant> grant_on_rails(SessionRails& rails, const GrantRequest& request);
+  Status renew_on_rails(SessionRails& rails, RailGrant& handle, Grant& grant);
+  /// The domain of the next lane, which is of `device`.
+  [[nodiscard]] Result<verbs::ProtectionDomain> lane_domain(const verbs::Device& device,
+                                                            const GrantBudgets& budgets)
+      REMORA_REQUIRES(mutex_);
+  [[nodiscard]] bool hit_on_rails(const DeviceFailure& failure) noexcept REMORA_REQUIRES(mutex_);
+  /// Whether the failure of a lane or the channel is kept back for a while. In a session with rails
+  /// the lanes on other devices serve on: the client lets what is posted there complete, and
+  /// resumes the session.
+  [[nodiscard]] bool keeps_back() noexcept REMORA_REQUIRES(mutex_);
   /// The key of each extent for each lane that there is.
   void set_lane_keys(Grant& grant);
   [[nodiscard]] static Error gone() {
     return Error{Code::kConnectionLost, "channel"}.with_reason(Reason::kPeerGone);
+  }
+  /// Of a grant whose client goes on with an address that it cannot have.
+  [[nodiscard]] static Error other_address() {
+    return Error{Code::kAccessRefused, "attach again"}.with_reason(Reason::kRevoked);
   }
   /// Those there are now. No window is bound with mutex_ held.
   [[nodiscard]] WindowLanes window_lanes();
@@ -233,6 +253,11 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   std::shared_ptr<GivenUpKeys> given_up_;
   /// shutdown() could not move a lane to its error state.
   std::atomic<bool> lanes_may_serve_{false};
+  /// Null: all lanes are of the channel's device.
+  std::shared_ptr<SessionRails> rails_ REMORA_GUARDED_BY(mutex_);
+  TimerFd kept_back_timer_;  ///< with rails: when keeps_back() is over
+  std::optional<Deadline> kept_back_until_ REMORA_GUARDED_BY(mutex_);
+  std::optional<Error> channel_end_ REMORA_GUARDED_BY(mutex_);  ///< with rails: kept back
 };
 
 }  // namespace remora::transport::rdma

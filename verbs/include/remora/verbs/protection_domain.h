@@ -28,6 +28,17 @@ class ProtectionDomain {
   /// Errors: kOutOfMemory; kProvider (errno kept). Source: ibv_alloc_pd(3).
   [[nodiscard]] static Result<ProtectionDomain> allocate(const Device& device);
 
+  /// A domain for queue pairs that one thread at a time posts to (ibv_alloc_td(3) and
+  /// ibv_alloc_parent_domain(3)): the provider may leave out their locks, and give them a doorbell
+  /// of their own. What is registered with base() is registered for it too. Keeps this domain. The
+  /// caller sees to it that no two threads post to such a queue pair at once.
+  /// Errors: kUnsupported: the provider has no such domains; kOutOfMemory; kProvider (errno kept).
+  [[nodiscard]] Result<ProtectionDomain> for_one_thread() const;
+  /// The domain that this one was made from by for_one_thread(); else this one.
+  [[nodiscard]] ProtectionDomain base() const noexcept {
+    return base_ == nullptr ? *this : ProtectionDomain{base_, device_};
+  }
+
   [[nodiscard]] bool empty() const noexcept { return domain_ == nullptr; }
   [[nodiscard]] const Device& device() const noexcept { return device_; }
 
@@ -47,6 +58,7 @@ class ProtectionDomain {
       : device_{std::move(device)}, domain_{std::move(domain)} {}
   Device device_;
   std::shared_ptr<ibv_pd> domain_;  ///< its deleter holds the device too
+  std::shared_ptr<ibv_pd> base_;    ///< of a domain for one thread; else null
 };
 /// "protection domain 3 on rxe0", by the kernel's handle; "no protection domain".
 std::ostream& operator<<(std::ostream& out, const ProtectionDomain& domain);

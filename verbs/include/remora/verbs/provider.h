@@ -62,6 +62,9 @@ struct Provider {
   /// Protection and memory.
   ibv_pd* (*alloc_pd)(ibv_context* context);
   int (*dealloc_pd)(ibv_pd* domain);
+  ibv_td* (*alloc_td)(ibv_context* context, ibv_td_init_attr* attributes);
+  int (*dealloc_td)(ibv_td* domain);
+  ibv_pd* (*alloc_parent_domain)(ibv_context* context, ibv_parent_domain_init_attr* attributes);
   ibv_mr* (*reg_mr)(ibv_pd* domain, void* address, std::size_t length_bytes, unsigned int access);
   ibv_mr* (*reg_mr_iova)(ibv_pd* domain, void* address, std::size_t length_bytes,
                          std::uint64_t iova, unsigned int access);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "queued_lane_driver_fixture.h"
+#include "queued_lane_revival_fixture.h"
 #include "support/eventually.h"
 
 namespace remora::detail {
@@ -18,64 +18,6 @@ namespace {
 
 using transport::FakeLane;
 using transport::Opcode;
-
-/// A lane with a descriptor that can be added to an epoll set.
-class FollowingLane final : public FakeLane {
- public:
-  using FakeLane::FakeLane;
-  [[nodiscard]] int event_fd() const noexcept override { return event_.get(); }
-
- private:
-  UniqueFd event_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-};
-
-class QueuedLaneRevivalTest : public QueuedLaneDriverTest {
- protected:
-  void SetUp() override {
-    bounce_ = SlotStore::create(4, 256).value();
-    ASSERT_TRUE(bounce_->memory()->register_with(domain_, 0));
-    auto lane = std::make_unique<FollowingLane>(4);
-    lane_ = lane.get();
-    driver_ = std::make_unique<QueuedLaneDriver>(
-        std::move(lane),
-        QueuedLaneDriver::Options{.spin = std::chrono::nanoseconds{0},
-                                  .domain_index = 0,
-                                  .needs_keys = true,
-                                  .bounce = bounce_,
-                                  .revivable = true,
-                                  .why_refused = [this](const auto& each) { return why_(each); },
-                                  .revoked = [this](const auto& each) { return revoked_(each); }},
-        ClientMetrics::create(registry_, TransportKind::kRdma).value(), [this] { ++told_broken_; });
-  }
-  /// Gives the driver another lane. False: the driver did not take it.
-  bool follow(std::unique_ptr<FollowingLane> lane = std::make_unique<FollowingLane>(4)) {
-    FakeLane* const next = lane.get();
-    if (!driver_->replace(std::move(lane))) return false;
-    lane_ = next;
-    driver_->go_on();
-    return true;
-  }
-  OperationRecord& block(Opcode opcode, std::size_t index,
-                         std::chrono::milliseconds deadline = std::chrono::seconds{60}) {
-    // Not neighbours, so that each is a request of its own.
-    return registered(
-        make(opcode, index * 128, std::span{buffer_}.subspan(index * 256, 64), deadline));
-  }
-  /// `count` reads that are neighbours on both sides, so they are one request.
-  std::vector<OperationRecord*> joined_reads(std::size_t count) {
-    std::vector<OperationRecord*> reads;
-    for (std::size_t i = 0; i < count; ++i) {
-      reads.push_back(
-          &registered(make(Opcode::kRead, i * 64, std::span{buffer_}.subspan(i * 64, 64))));
-      if (i != 0) reads[i - 1]->next = reads[i];
-    }
-    submit(*reads.front());
-    return reads;
-  }
-
-  std::function<Reason(const OperationRecord&)> why_ = [](const auto&) { return Reason::kNone; };
-  std::function<Reason(const OperationRecord&)> revoked_ = why_;
-};
 
 TEST_F(QueuedLaneRevivalTest, PostedWriteIsUncertainAndReadGoesAgain) {
   auto& write = block(Opcode::kWrite, 0);
@@ -398,7 +340,6 @@ TEST_F(QueuedLaneRevivalTest, NothingWaitsOnceItHasEndedForGood) {
 TEST_F(QueuedLaneRevivalTest, LaneThatCanDoLessIsNotTaken) {
   EXPECT_FALSE(driver_->replace(std::make_unique<FollowingLane>(4))) << "the old one works";
   driver_->interrupt(Reason::kPeerGone);
-  EXPECT_FALSE(follow(std::make_unique<FollowingLane>(16))) << "its ring has no room";
   EXPECT_FALSE(follow(std::make_unique<FollowingLane>(4, 512))) << "shorter transfers";
   auto reads_none = std::make_unique<FollowingLane>(4);
   reads_none->set_initiator_depth(0);

@@ -34,7 +34,8 @@ class PromptLane : public FakeLane {
 
 class StripedTransferTest : public ::testing::Test {
  protected:
-  void open(std::uint32_t count) {
+  /// `rates`: of the devices of the lanes, each of which is another rail; none: no rails.
+  void open(std::uint32_t count, const std::vector<std::uint32_t>& rates = {}) {
     EngineOptions options;
     options.lanes = count;
     options.spin = std::chrono::nanoseconds{0};
@@ -42,9 +43,12 @@ class StripedTransferTest : public ::testing::Test {
     engine_ = EngineCore::create(options).value();
     transport::FakeServerEndpoint::Offer offer{};
     offer.memory = memory_;
+    offer.rails = !rates.empty();
     for (std::uint32_t i = 0; i < count; ++i) {
       auto lane = std::make_unique<PromptLane>();
       lanes_.push_back(lane.get());
+      if (offer.rails)
+        lane->set_rail(i == 0 ? first_device_ : "mlx5_" + std::to_string(i), rates[i]);
       offer.more_lanes.push_back(std::move(lane));
     }
     region_.emplace(transport::open_fake_region(engine_, std::move(offer)));
@@ -57,6 +61,7 @@ class StripedTransferTest : public ::testing::Test {
   std::vector<std::byte> local_ = std::vector<std::byte>(4_MiB);
   std::shared_ptr<EngineCore> engine_;
   std::vector<PromptLane*> lanes_;
+  std::string first_device_ = "mlx5_0";  ///< of the server, behind the first lane
   std::optional<Region> region_;
 };
 
@@ -76,6 +81,38 @@ TEST_F(StripedTransferTest, PartsAreAsManyAsLanesAndMakeTheWhole) {
   }
   EXPECT_EQ(local, local_.data() + 3_MiB + 1);
   EXPECT_EQ(counted("ok"), 1);
+}
+
+TEST_F(StripedTransferTest, PartsAreAsLargeAsTheRatesOfTheirRails) {
+  open(2, {100'000, 300'000});
+  ASSERT_TRUE(region_->read(ByteOffset{0}, local_));
+  std::vector<std::uint64_t> bytes;
+  for (const PromptLane* lane : lanes_) {
+    bytes.push_back(0);
+    for (const auto& seen : lane->posted) bytes.back() += seen.request.length_bytes;
+  }
+  EXPECT_EQ(bytes, (std::vector<std::uint64_t>{1_MiB, 3_MiB}));
+}
+
+/// The region's atomic domain is fake0.
+TEST_F(StripedTransferTest, AtomicsGoByTheLaneToTheirDevice) {
+  first_device_ = "fake0";
+  open(3, {1, 1, 1});
+  ASSERT_TRUE(region_->fetch_add(ByteOffset{0}, 1));
+  ASSERT_EQ(lanes_[0]->posted.size(), 1U);
+  Queue queue = region_->queue({.depth = 1}).value();
+  queue.fetch_add(ByteOffset{0}, 1);
+  ASSERT_TRUE(queue.submit());
+  ASSERT_EQ(queue.wait(1).size(), 1U);
+  EXPECT_EQ(lanes_[0]->posted.size(), 2U) << "a queue that takes atomics is on that lane";
+}
+
+TEST_F(StripedTransferTest, AtomicsWithoutALaneToTheirDeviceAreRefused) {
+  open(3, {1, 1, 1});
+  const auto refused = region_->fetch_add(ByteOffset{0}, 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kWrongAtomicDomain);
+  for (const PromptLane* lane : lanes_) EXPECT_TRUE(lane->posted.empty());
 }
 
 TEST_F(StripedTransferTest, SmallTransfersAndAtomicsStayOnOneLane) {

@@ -119,6 +119,17 @@ TEST(Uri, SettingsOfRdmaStandThereAndBack) {
   EXPECT_EQ(any.text(), "remora://h/r?traffic_class=0");
 }
 
+TEST(Uri, RailsAreOfRdma) {
+  for (const char* const text : {"remora://h/r?transport=rdma&rails=auto", "remora://h/r?rails=2",
+                                 "remora://h/r?transport=rdma&mtu=1024&rails=mlx5_0,mlx5_1"})
+    EXPECT_EQ(Uri::parse(text).value().text(), text);
+  EXPECT_EQ(Uri::parse("remora://h/r?rails=2").value().rails, "2");
+  for (const char* const text :
+       {"remora://h/r?rails=9", "remora://h/r?rails=", "remora://h/r?rails=2&rails=2",
+        "remora://h/r?transport=tcp&rails=2"})
+    EXPECT_FALSE(Uri::parse(text)) << text;
+}
+
 TEST(Rights, TextListsThem) {
   EXPECT_EQ(to_string(Rights::kNone), "none");
   EXPECT_EQ(to_string(Rights::kAll), "read,write,atomic");

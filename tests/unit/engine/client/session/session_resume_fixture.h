@@ -100,11 +100,12 @@ struct Script {
   std::function<bool()> lane_is_due = [] { return true; };
   /// True: the request is not answered.
   std::function<bool(const Request&)> withheld = [](const Request&) { return false; };
-  bool by_lane = false;                                       ///< a key for each lane
-  int keyless_lanes = 0;                                      ///< of the eight there might be
-  std::uint64_t keyless_grant = 0;                            ///< gets none a second time,
-  int keyless_times = std::numeric_limits<int>::max();        ///< so often
-  int strange_pages = 0;                                      ///< so many are of another grant
+  bool by_lane = false;                                 ///< a key for each lane
+  int keyless_lanes = 0;                                ///< of the eight there might be
+  std::uint64_t keyless_grant = 0;                      ///< gets none a second time,
+  int keyless_times = std::numeric_limits<int>::max();  ///< so often
+  int rail_returns_on = 0;  ///< the connection whose lanes lack a rail that has answered again
+  int strange_pages = 0;    ///< so many are of another grant
   std::vector<std::shared_ptr<transport::RkeyTable>> tables;  ///< of each connection
   /// Events right behind the Welcome of a resumed session, each sent after the one before is seen.
   std::deque<control::Event> behind_welcome;
@@ -154,6 +155,10 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
     auto lane = std::make_unique<ResumedLane>(8, script_->transfer_bytes_max);
     script_->lanes.push_back(lane.get());
     return std::unique_ptr<transport::Lane>{std::move(lane)};
+  }
+  [[nodiscard]] bool rail_returned() const noexcept override {
+    const std::lock_guard lock{script_->mutex};
+    return script_->rail_returns_on == connection_;
   }
   Status use_lane_keys(std::shared_ptr<transport::RkeyTable> keys) noexcept override {
     const std::lock_guard lock{script_->mutex};
@@ -278,6 +283,7 @@ class SharedEndpoint final : public transport::ClientEndpoint {
                                                      Deadline deadline) noexcept override {
     return real_->open_lane(ticket, depth, deadline);
   }
+  [[nodiscard]] bool rail_returned() const noexcept override { return real_->rail_returned(); }
   Status use_lane_keys(std::shared_ptr<transport::RkeyTable> keys) noexcept override {
     return real_->use_lane_keys(std::move(keys));
   }

@@ -77,6 +77,16 @@ TEST_F(DeviceListenerTest, OnEveryAddressAllServeThatCan) {
   EXPECT_EQ(choose({"fake1"}).substr(0, 47), "fake1 - fake0: transports.rdma_device names oth");
 }
 
+TEST_F(DeviceListenerTest, OnEveryAddressClientsAreToldThoseOfTheDevices) {
+  const auto listener = open();
+  ASSERT_OK(listener);
+  (*listener)->look();
+  ASSERT_EQ(states_->list().size(), 1U);
+  EXPECT_EQ(states_->list().front().addresses, (std::vector<std::string>{"10.0.0.1"}));
+  states_->set({.device = "fake0", .atomics = true});
+  EXPECT_EQ(states_->list().front().addresses.size(), 1U) << "while it serves";
+}
+
 TEST_F(DeviceListenerTest, OnOneAddressItsDeviceServes) {
   add_seven();
   EXPECT_EQ(choose({}, first()).substr(0, 62),

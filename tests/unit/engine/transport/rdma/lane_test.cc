@@ -198,6 +198,7 @@ struct SentRequest {
   std::uint32_t rkey;
   std::uint64_t address;
   rdma::NoticeBytes notice;
+  std::uint32_t local_key;
 };
 std::vector<SentRequest> g_sent;  // of the chain posted last
 
@@ -209,7 +210,8 @@ int keep_sent(ibv_qp* /*pair*/, ibv_send_wr* chain, ibv_send_wr** /*bad*/) {
     SentRequest sent{.opcode = chain->opcode,
                      .rkey = atomic ? chain->wr.atomic.rkey : chain->wr.rdma.rkey,
                      .address = atomic ? chain->wr.atomic.remote_addr : chain->wr.rdma.remote_addr,
-                     .notice = {}};
+                     .notice = {},
+                     .local_key = chain->num_sge != 0 ? chain->sg_list->lkey : 0};
     if (chain->opcode == IBV_WR_SEND)
       // NOLINTNEXTLINE(performance-no-int-to-ptr): what a NIC does with an address
       std::memcpy(sent.notice.data(), reinterpret_cast<const void*>(chain->sg_list->addr),
@@ -286,6 +288,38 @@ TEST_F(RdmaLaneKeysTest, KeyIsThatOfTheMomentOfThePost) {
   table_->set(tokens_[0], kNumber, 0x3003);
   by_token_->post(chain, next_++);
   EXPECT_EQ(g_sent[0].rkey, 0x3003U);
+}
+
+/// A lane of a session with several devices looks its device's key up, for memory that has one.
+TEST_F(RdmaLaneKeysTest, LocalTokensBecomeTheKeysOfTheDevice) {
+  constexpr std::size_t kColumn = 1;
+  const auto local = RkeyTable::create().value();
+  const std::uint32_t token = local->take(1).value().front();
+  local->set(token, 0, 0x111);
+  local->set(token, kColumn, 0x222);
+  auto rail = std::make_shared<LaneRail>();
+  rail->device = "fake1";
+  auto lane =
+      rdma::make_rail_lane(
+          {.pair = &*pair_, .to_error = [] {}, .destroy = [] {}}, rig_->queue, 1U << 20U, kDepth,
+          {.remote = table_, .lane = kNumber, .local = local, .column = kColumn}, rail)
+          .value();
+  EXPECT_EQ(lane->rail(), rail);
+  EXPECT_EQ(by_token_->rail(), nullptr);
+  for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite}) {
+    WorkRequest alone = request(opcode, tokens_[0]);
+    alone.local_key = token;
+    alone.length_bytes = 4096;  // more than goes inline
+    const WorkRequest* const chain[] = {&alone};
+    ASSERT_EQ(lane->post(chain, next_++).taken, 1U);
+    EXPECT_EQ(g_sent[0].local_key, 0x222U);
+    EXPECT_EQ(g_sent[0].rkey, 0x1000 + kNumber);
+  }
+  WorkRequest atomic = request(Opcode::kFetchAdd, tokens_[0]);
+  atomic.local_key = 0xffffffff;  // not used: what stands there must do no harm
+  const WorkRequest* const chain[] = {&atomic};
+  ASSERT_EQ(lane->post(chain, next_++).taken, 1U);
+  EXPECT_NE(g_sent[0].local_key, 0U) << "that of the lane's own memory";
 }
 
 /// Its remote_key is a tag, any number: the table is not asked.

@@ -1,0 +1,167 @@
+#include "transport/rails.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace remora::transport {
+
+namespace {
+
+bool is_device_name(std::string_view name) noexcept {
+  constexpr std::size_t kMaxBytes = 63;
+  return !name.empty() && name.size() <= kMaxBytes &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                  c == '_' || c == '-' || c == '.';
+         });
+}
+
+}  // namespace
+
+Result<RailChoice> RailChoice::parse(std::string_view text) {
+  const auto wrong = [&] {
+    return Error{Code::kInvalidArgument, "rails"}.with_subject(text.empty() ? "(nothing)" : text);
+  };
+  RailChoice choice;
+  if (text == "auto") {
+    choice.max = kMaxRails;
+    return choice;
+  }
+  const char* const end = text.data() + text.size();
+  if (const auto parsed = std::from_chars(text.data(), end, choice.max);
+      parsed.ec == std::errc{} && parsed.ptr == end) {
+    if (choice.max == 0 || choice.max > kMaxRails) return wrong();
+    return choice;
+  }
+  for (std::string_view rest = text; true;) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view name = rest.substr(0, comma);
+    const bool twice = !choice.devices.empty() && choice.allows(name);
+    if (!is_device_name(name) || twice) return wrong();
+    choice.devices.emplace_back(name);
+    if (comma == std::string_view::npos) break;
+    rest.remove_prefix(comma + 1);
+  }
+  if (choice.devices.size() > kMaxRails) return wrong();
+  choice.max = static_cast<std::uint32_t>(choice.devices.size());
+  return choice;
+}
+
+bool RailChoice::allows(std::string_view device) const noexcept {
+  return devices.empty() || std::find(devices.begin(), devices.end(), device) != devices.end();
+}
+
+RailPlan::Known* RailPlan::find(const std::string& address) {
+  const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& each) {
+    return each.address.address == address;
+  });
+  return found == known_.end() ? nullptr : &*found;
+}
+
+void RailPlan::set_first(const std::string& first) {
+  const remora::detail::MutexLock lock{mutex_};
+  const auto at = std::find_if(known_.begin(), known_.end(),
+                               [&](const Known& each) { return each.address.address == first; });
+  if (at == known_.end())
+    known_.insert(known_.begin(), Known{.address = {.address = first, .device = {}}});
+  else
+    std::rotate(known_.begin(), at, at + 1);
+}
+
+void RailPlan::learn(const std::vector<RailAddress>& told) {
+  const remora::detail::MutexLock lock{mutex_};
+  for (const RailAddress& each : told) {
+    if (Known* const known = find(each.address))
+      known->address.device = each.device;
+    else if (known_.size() < 2 * std::size_t{RailChoice::kMaxRails})
+      known_.push_back(Known{.address = each});
+  }
+}
+
+std::vector<RailAddress> RailPlan::in_order() const {
+  const remora::detail::MutexLock lock{mutex_};
+  std::vector<const Known*> order;
+  for (const Known& each : known_) order.push_back(&each);
+  const auto failed = std::stable_partition(order.begin(), order.end(), [](const Known* each) {
+    return !each->failed || each->answered;
+  });
+  std::stable_sort(failed, order.end(),
+                   [](const Known* a, const Known* b) { return a->failed_at < b->failed_at; });
+  std::vector<RailAddress> addresses;
+  for (const Known* each : order) addresses.push_back(each->address);
+  return addresses;
+}
+
+std::vector<RailAddress> RailPlan::up() const {
+  const remora::detail::MutexLock lock{mutex_};
+  std::vector<RailAddress> addresses;
+  for (const Known& each : known_)
+    if (!each.left_out && (!each.failed || each.answered)) addresses.push_back(each.address);
+  return addresses;
+}
+
+std::size_t RailPlan::count() const {
+  const remora::detail::MutexLock lock{mutex_};
+  return static_cast<std::size_t>(std::count_if(known_.begin(), known_.end(),
+                                                [](const Known& each) { return !each.left_out; }));
+}
+
+void RailPlan::set_failed(const std::string& address, Clock::time_point now) {
+  const remora::detail::MutexLock lock{mutex_};
+  Known* const known = find(address);
+  if (known == nullptr) return;
+  known->pause = std::clamp(2 * known->pause, kFirstPause, kMaxPause);
+  known->failed = true;
+  known->answered = false;
+  known->failed_at = now;
+}
+
+void RailPlan::set_silent(const std::string& address, Clock::time_point now) {
+  const remora::detail::MutexLock lock{mutex_};
+  Known* const known = find(address);
+  if (known == nullptr) return;
+  known->failed_at = now;
+  if (!known->worked) known->pause = std::clamp(2 * known->pause, kFirstPause, kMaxPause);
+}
+
+void RailPlan::leave_out(const std::string& address) {
+  const remora::detail::MutexLock lock{mutex_};
+  if (Known* const known = find(address)) known->left_out = true;
+}
+
+void RailPlan::set_up(const std::string& address) {
+  const remora::detail::MutexLock lock{mutex_};
+  Known* const known = find(address);
+  if (known == nullptr) return;
+  known->failed = known->answered = false;
+  known->worked = true;
+  known->pause = std::chrono::milliseconds{0};
+}
+
+void RailPlan::set_spare(const std::string& address) {
+  const remora::detail::MutexLock lock{mutex_};
+  if (Known* const known = find(address)) known->failed = known->answered = false;
+}
+
+std::string RailPlan::due(Clock::time_point now) const {
+  const remora::detail::MutexLock lock{mutex_};
+  for (const Known& each : known_)
+    if (each.failed && !each.answered && !each.left_out && now - each.failed_at >= each.pause)
+      return each.address.address;
+  return {};
+}
+
+void RailPlan::set_answered(const std::string& address) {
+  const remora::detail::MutexLock lock{mutex_};
+  if (Known* const known = find(address); known != nullptr && known->failed) known->answered = true;
+}
+
+bool RailPlan::any_answered() const {
+  const remora::detail::MutexLock lock{mutex_};
+  return std::any_of(known_.begin(), known_.end(), [](const Known& each) {
+    return each.failed && each.answered && !each.left_out;
+  });
+}
+
+}  // namespace remora::transport

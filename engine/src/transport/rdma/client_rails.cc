@@ -1,0 +1,171 @@
+#include "transport/rdma/client_rails.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+#include "base/placement.h"
+#include "transport/rdma/device_addresses.h"
+#include "transport/rdma/device_choice.h"
+
+namespace remora::transport::rdma {
+
+namespace {
+
+/// For the route to one address of the server: what does not answer in that time is no rail now.
+constexpr std::chrono::milliseconds kRouteTime{500};
+
+std::uint32_t port_rate(const verbs::Device& device) {
+  constexpr double kMegabits = 1000.0;
+  for (std::uint8_t port = 1; port <= device.attributes().port_count; ++port)
+    if (const auto attributes = device.query_port(port); attributes && attributes->active())
+      return static_cast<std::uint32_t>(attributes->gigabits_per_s() * kMegabits);
+  return 0;
+}
+
+}  // namespace
+
+Result<ClientRail> ClientRails::make_rail(RailDomain& memory, std::shared_ptr<ClientDomain> device,
+                                          const verbs::Address& peer, std::string server_device) {
+  const verbs::ProtectionDomain domain = device->domain();
+  if (domain.empty())
+    return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device->device());
+  auto column = memory.add(device);
+  if (!column) return column.error();
+  const auto node = remora::detail::device_node(device->device());
+  auto shown = std::make_shared<LaneRail>();
+  shown->device = device->device();
+  shown->server_device = std::move(server_device);
+  shown->address = peer.host();
+  shown->megabits_per_s = port_rate(domain.device());
+  if (node) shown->memory_node = static_cast<int>(*node);
+  return ClientRail{
+      .peer = peer, .domain = std::move(device), .column = *column, .shown = std::move(shown)};
+}
+
+bool ClientRails::uses(std::string_view device) const noexcept {
+  return std::any_of(rails_.begin(), rails_.end(),
+                     [&](const ClientRail& each) { return each.shown->device == device; });
+}
+
+bool ClientRails::uses_server_device(std::string_view device) const noexcept {
+  return std::any_of(rails_.begin(), rails_.end(),
+                     [&](const ClientRail& each) { return each.shown->server_device == device; });
+}
+
+std::vector<std::string> ClientRails::unused_devices() const {
+  std::vector<std::string> names;
+  const auto all = verbs::connection_manager_devices(*options_.provider);
+  if (!all) return names;
+  for (const verbs::Device& device : *all)
+    if (plan_->choice().allows(device.name()) && !uses(device.name()) && !device.gone() &&
+        !device.is_iwarp() && !(options_.hardware_only && device.is_software()) &&
+        !why_unusable(device))
+      names.emplace_back(device.name());
+  return names;
+}
+
+Result<std::shared_ptr<ClientDomain>> ClientRails::take_device(const verbs::Connector& route,
+                                                               const verbs::Address& peer) const {
+  const verbs::Device& device = route.device();
+  if (!plan_->choice().allows(device.name()))
+    return Error{Code::kNotFound, "rails: the route uses a device that is not named"}.with_subject(
+        device.name());
+  if (device.is_iwarp() || (options_.hardware_only && device.is_software()))
+    return Error{Code::kUnsupported, "rails over this device"}.with_subject(device.name());
+  if (auto why = why_unusable(device))
+    return Error{Code::kUnreachable, "rdma"}.with_subject(std::string{device.name()} + ": " + *why);
+  return ClientDomain::of(device, peer);
+}
+
+/// Errors: those of resolving; kUnsupported: neither the device here nor that of the server is one
+/// that no rail has yet.
+Result<ClientRail> ClientRails::find_over(const RailAddress& to, Deadline deadline) const {
+  const auto peer = verbs::Address::parse(to.address, options_.port);
+  if (!peer) return peer.error();
+  const auto until = [&] { return std::min(deadline, Clock::now() + kRouteTime); };
+  auto route = verbs::Connector::resolve(*peer, until(), options_.route, *options_.provider);
+  if (!route || uses(route->device().name()))
+    for (const std::string& name : unused_devices())
+      if (auto other = resolve_over(name, *peer, until(), options_.route, *options_.provider)) {
+        route = std::move(other);
+        break;
+      }
+  if (!route) return route.error();
+  if (uses(route->device().name()) && uses_server_device(to.device))
+    return Error{Code::kUnsupported, "rails: both devices have one"}.with_subject(to.address);
+  auto device = take_device(*route, *peer);
+  if (!device) return device.error();
+  return make_rail(*memory_, std::move(*device), *peer, to.device);
+}
+
+std::size_t ClientRails::find(Deadline deadline) {
+  const std::vector<RailAddress> addresses = plan_->up();
+  rails_.resize(1);
+  // The server has told the names of its devices since the first rail was made.
+  for (const RailAddress& each : addresses)
+    if (each.address == first_address_) {
+      auto shown = std::make_shared<LaneRail>(*rails_.front().shown);
+      shown->server_device = each.device;
+      rails_.front().shown = std::move(shown);
+    }
+  for (const RailAddress& each : addresses) {
+    if (each.address == first_address_) continue;
+    if (rails_.size() >= plan_->choice().max) {
+      plan_->set_spare(each.address);
+      continue;
+    }
+    auto rail = find_over(each, deadline);
+    if (rail) {
+      // From here on a lane over it tells whether it works. Where no lane is left for it, it is not
+      // looked for again.
+      plan_->set_spare(each.address);
+      log::debug("rdma: rail {} from {} to {} ({})", rails_.size(), rail->shown->device,
+                 each.address, each.device);
+      rails_.push_back(std::move(*rail));
+      continue;
+    }
+    log::debug("rdma: no rail to {} ({}): {}", each.address, each.device, rail.error().message());
+    if (rail.error().code() == Code::kUnsupported)
+      plan_->leave_out(each.address);
+    else
+      plan_->set_failed(each.address, Clock::now());
+  }
+  return std::clamp<std::size_t>(plan_->count(), rails_.size(), plan_->choice().max);
+}
+
+void ClientRails::set_failed(const ClientRail& rail, bool refused) {
+  const std::string address = rail.peer.host();
+  if (refused)
+    plan_->leave_out(address);
+  else
+    plan_->set_failed(address, Clock::now());
+}
+
+void ClientRails::look() noexcept {
+  constexpr std::chrono::seconds kProbeTime{1};
+  const Clock::time_point now = Clock::now();
+  if (!probe_) {
+    const std::string address = plan_->due(now);
+    if (address.empty()) return;
+    const auto peer = verbs::Address::parse(address, options_.port);
+    auto started =
+        peer ? verbs::Resolver::start(*peer, now + kProbeTime, options_.route, *options_.provider)
+             : Result<verbs::Resolver>{peer.error()};
+    if (started)
+      probe_.emplace(Probe{address, std::move(*started)});
+    else
+      plan_->set_silent(address, now);
+    return;
+  }
+  const auto found = probe_->resolver.advance();
+  if (found && !found->has_value() && now < probe_->resolver.deadline()) return;
+  if (found && found->has_value() && !why_unusable((*found)->device()))
+    plan_->set_answered(probe_->address);
+  else
+    plan_->set_silent(probe_->address, now);
+  probe_.reset();
+}
+
+}  // namespace remora::transport::rdma

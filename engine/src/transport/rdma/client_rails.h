@@ -1,0 +1,95 @@
+#pragma once
+
+/// The rails of one connection of a client's session: which devices its lanes go over.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <remora/mutex.h>
+#include <remora/result.h>
+#include <remora/verbs/connector.h>
+
+#include "base/clock.h"
+#include "transport/rails.h"
+#include "transport/rdma/client_domain.h"
+#include "transport/rdma/rail_domain.h"
+
+namespace remora::transport::rdma {
+
+/// One rail, with all that opening a lane on it needs.
+struct ClientRail {
+  verbs::Address peer;
+  std::shared_ptr<ClientDomain> domain;
+  std::size_t column = 0;  ///< of the keys of local memory
+  std::shared_ptr<const LaneRail> shown;
+};
+
+/// Thread safety: find(), of_lane() and set_failed() by the thread that opens lanes; look() by the
+/// thread that receives; the rest by any thread.
+class ClientRails {
+ public:
+  struct Options {
+    verbs::ConnectorOptions route{};
+    std::uint16_t port = 0;
+    bool hardware_only = false;
+    const verbs::Provider* provider = &verbs::Provider::system();
+  };
+  /// The rail over `device` to `peer`, whose name is `server_device`, if that is known. **Blocks**
+  /// while memory is registered. Errors: those of RailDomain::add().
+  static Result<ClientRail> make_rail(RailDomain& memory, std::shared_ptr<ClientDomain> device,
+                                      const verbs::Address& peer, std::string server_device);
+
+  /// `first`: the rail of the control channel.
+  ClientRails(std::shared_ptr<RailPlan> plan, std::shared_ptr<RailDomain> memory, ClientRail first,
+              Options options)
+      : plan_{std::move(plan)},
+        memory_{std::move(memory)},
+        options_{options},
+        first_address_{first.peer.host()},
+        rails_{std::move(first)} {}
+
+  [[nodiscard]] RailPlan& plan() const noexcept { return *plan_; }
+  [[nodiscard]] const std::shared_ptr<RailDomain>& memory() const noexcept { return memory_; }
+
+  /// Looks for as many rails as the plan allows: the first one, and one over each further address
+  /// of the server that answers, over another device here if there is one that reaches it. Returns
+  /// how many there may be, also of those that do not answer now: at least 1. **Blocks**, at most
+  /// until `deadline`.
+  std::size_t find(Deadline deadline);
+  /// The rail of a lane: lanes take the rails in turn. `attempt`: from 0; the next rail for each
+  /// that has failed. Below the number of rails.
+  [[nodiscard]] const ClientRail& of_lane(std::size_t lane, std::size_t attempt) const noexcept {
+    return rails_[(lane + attempt) % rails_.size()];
+  }
+  [[nodiscard]] std::size_t count() const noexcept { return rails_.size(); }
+  /// A lane could not be opened over it. `refused`: the server takes none there.
+  void set_failed(const ClientRail& rail, bool refused);
+
+  /// Asks an address that has failed whether it is there again, without waiting for the answer.
+  void look() noexcept;
+
+ private:
+  struct Probe {
+    std::string address;
+    verbs::Resolver resolver;
+  };
+  [[nodiscard]] Result<ClientRail> find_over(const RailAddress& to, Deadline deadline) const;
+  [[nodiscard]] Result<std::shared_ptr<ClientDomain>> take_device(const verbs::Connector& route,
+                                                                  const verbs::Address& peer) const;
+  [[nodiscard]] bool uses(std::string_view device) const noexcept;
+  [[nodiscard]] bool uses_server_device(std::string_view device) const noexcept;
+  [[nodiscard]] std::vector<std::string> unused_devices() const;
+
+  const std::shared_ptr<RailPlan> plan_;
+  const std::shared_ptr<RailDomain> memory_;
+  const Options options_;
+  const std::string first_address_;
+  std::vector<ClientRail> rails_;
+  std::optional<Probe> probe_;  ///< of the thread that receives
+};
+
+}  // namespace remora::transport::rdma

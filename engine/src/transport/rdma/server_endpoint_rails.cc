@@ -1,0 +1,97 @@
+/// What a session with rails does otherwise: its lanes are of several devices, its grants are
+/// registered with each of them, and the end of one lane leaves the others some time.
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "transport/rdma/server_endpoint.h"
+
+namespace remora::transport::rdma {
+
+bool RdmaServerEndpoint::use_rails() noexcept {
+  const remora::detail::MutexLock lock{mutex_};
+  if (!renews_keys_ || rails_ != nullptr || !kept_back_timer_.open() ||
+      !events_.add(kept_back_timer_.get()))
+    return false;
+  by_windows_ = false;
+  rails_ = std::make_shared<SessionRails>();
+  return true;
+}
+
+std::shared_ptr<SessionRails> RdmaServerEndpoint::rails() {
+  const remora::detail::MutexLock lock{mutex_};
+  return rails_;
+}
+
+bool RdmaServerEndpoint::keeps_back() noexcept {
+  // Longer than a client lets its lanes complete (SessionLanes::interrupt()).
+  constexpr std::chrono::milliseconds kTime{500};
+  if (rails_ == nullptr || over_) return false;
+  if (!kept_back_until_) {
+    kept_back_until_ = Clock::now() + kTime;
+    kept_back_timer_.set(*kept_back_until_);
+  }
+  if (Clock::now() < *kept_back_until_) return true;
+  kept_back_timer_.take();
+  return false;
+}
+
+Result<verbs::ProtectionDomain> RdmaServerEndpoint::lane_domain(const verbs::Device& device,
+                                                                const GrantBudgets& budgets) {
+  if (rails_ != nullptr) {
+    auto place = rails_->place_on(device, budgets.registrations == nullptr
+                                              ? GrantBudgets{.registrations = budget_}
+                                              : budgets);
+    if (!place) return place.error();
+    return place->domain;
+  }
+  return by_windows_ ? leased_->domain() : domain_->domain();
+}
+
+Result<Grant> RdmaServerEndpoint::grant_on_rails(SessionRails& rails, const GrantRequest& request) {
+  const std::uint64_t move =
+      request.address == 0 ? rails.next_move() : rails.keep_move(request).value_or(0);
+  if (move == 0) return other_address();
+  auto handle = std::make_unique<RailGrant>(request, move);
+  Grant made;
+  if (auto status = renew_on_rails(rails, *handle, made); !status) return status.error();
+  made.handle = std::move(handle);
+  return made;
+}
+
+Status RdmaServerEndpoint::renew_on_rails(SessionRails& rails, RailGrant& handle, Grant& grant) {
+  handle.leave_device();
+  for (const SessionRails::Place& place : rails.places())
+    if (auto status = handle.register_on(place); !status) return status;
+  grant.extents = handle.extents();
+  const remora::detail::MutexLock lock{mutex_};
+  std::vector<verbs::Device> device_of;  // by number of the lane; empty: there is no such lane
+  for (const ServerLane& lane : lanes_) {
+    if (device_of.size() <= lane.number) device_of.resize(lane.number + 1);
+    device_of[lane.number] = lane.connection->queue_pair().domain().device();
+  }
+  grant.lane_keys = {.lanes = device_of.size(), .keys = {}};
+  for (std::size_t extent = 0; extent < grant.extents.size(); ++extent)
+    for (const verbs::Device& device : device_of)
+      grant.lane_keys.keys.push_back(device.empty() ? 0 : handle.key_on(device, extent));
+  return {};
+}
+
+bool RdmaServerEndpoint::hit_on_rails(const DeviceFailure& failure) noexcept {
+  const auto is_of = [&](const verbs::Connection& connection) {
+    return connection.device().name() == failure.device &&
+           (failure.queue_pair == 0 || connection.queue_pair().number() == failure.queue_pair);
+  };
+  // A device that has gone: its sessions give back what they have there.
+  if (failure.queue_pair == 0 && failure.queue == nullptr && rails_->any_gone())
+    return lanes_.empty() || !keeps_back();
+  const bool hit = (failure.queue == nullptr && channel_ && is_of(channel_->connection)) ||
+                   std::any_of(lanes_.begin(), lanes_.end(), [&](const ServerLane& lane) {
+                     return failure.queue != nullptr ? lane.queue.raw() == failure.queue
+                                                     : is_of(*lane.connection);
+                   });
+  return hit && !keeps_back();
+}
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,65 @@
+/// A session takes a rail back that has answered again: no operation ends by that.
+
+#include <array>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <mutex>
+
+#include "session_resume_fixture.h"
+
+namespace remora::detail {
+namespace {
+
+class SessionRailReturnTest : public SessionResumeTest {
+ protected:
+  void let_rail_return() {
+    const std::lock_guard lock{script_->mutex};
+    script_->rail_returns_on = 1;
+  }
+  double interrupted(const char* reason) {
+    return engine_->registry()
+        .sum("remora_client_sessions_interrupted_total", {{"reason", reason}})
+        .value();
+  }
+};
+
+TEST_F(SessionRailReturnTest, IdleSessionConnectsAnewAndGoesOn) {
+  script_->lease_ms = 1'000;  // the session looks at its rails ten times a second
+  start();
+  const Region region = open();
+  let_rail_return();
+  ASSERT_TRUE(told_soon("IR"));
+  EXPECT_EQ(reasons_.front(), Reason::kNone) << "nothing has failed";
+  EXPECT_TRUE(session_->connected());
+  EXPECT_EQ(interrupted("lane_broken"), 0);
+  EXPECT_EQ(engine_->registry().sum("remora_client_lanes_broken_total").value(), 0);
+  std::array<std::byte, 64> bytes{};
+  Queue queue = region.queue({.depth = 1}).value();
+  queue.read(ByteOffset{0}, bytes);
+  ASSERT_TRUE(queue.submit());
+  ASSERT_TRUE(last_lane()->soon_posted(1)) << "on the next connection's lane";
+  last_lane()->finish(0);
+  EXPECT_EQ(queue.wait(1).size(), 1U);
+}
+
+TEST_F(SessionRailReturnTest, SessionWaitsUntilNothingIsPosted) {
+  script_->lease_ms = 1'000;
+  start();
+  const Region region = open();
+  std::array<std::byte, 64> bytes{};
+  Queue queue = region.queue({.depth = 2, .deadline = std::chrono::seconds{30}}).value();
+  queue.write(ByteOffset{0}, bytes);
+  ASSERT_TRUE(queue.submit());
+  ASSERT_TRUE(last_lane()->soon_posted(1));
+  let_rail_return();
+  std::this_thread::sleep_for(milliseconds{500});
+  EXPECT_EQ(told(), "") << "the write is posted";
+  last_lane()->finish(0);
+  ASSERT_TRUE(told_soon("IR"));
+  Completions ended = queue.wait(1);
+  ASSERT_EQ(ended.size(), 1U);
+  EXPECT_TRUE(ended.begin()->ok()) << "no operation ends by the return of a rail";
+}
+
+}  // namespace
+}  // namespace remora::detail

@@ -1,0 +1,119 @@
+/// Which devices a session's lanes may use, and which addresses of its server answer.
+
+#include "transport/rails.h"
+
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+namespace remora::transport {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string joined(const std::vector<RailAddress>& addresses) {
+  std::string text;
+  for (const RailAddress& each : addresses) text += (text.empty() ? "" : " ") + each.address;
+  return text;
+}
+
+TEST(RailChoice, IsANumberAutoOrNames) {
+  EXPECT_FALSE(RailChoice::parse("1").value().several());
+  EXPECT_EQ(RailChoice::parse("2").value().max, 2U);
+  EXPECT_EQ(RailChoice::parse("auto").value().max, RailChoice::kMaxRails);
+  const RailChoice named = RailChoice::parse("mlx5_0,mlx5_1").value();
+  EXPECT_EQ(named.max, 2U);
+  EXPECT_TRUE(named.allows("mlx5_1"));
+  EXPECT_FALSE(named.allows("mlx5_2"));
+  EXPECT_FALSE(RailChoice::parse("mlx5_0").value().several()) << "one device";
+}
+
+TEST(RailChoice, RefusesEverythingElse) {
+  for (const char* const text :
+       {"", "0", "9", "-1", "a,", ",a", "a,a", "a b", "a,b,c,d,e,f,g,h,i", "rxe0/1"}) {
+    const auto parsed = RailChoice::parse(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().code(), Code::kInvalidArgument) << text;
+  }
+}
+
+class RailPlanTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    plan_.set_first("10.0.0.1");
+    plan_.learn({{"10.0.0.1", "mlx5_0"}, {"10.0.1.1", "mlx5_1"}, {"10.0.2.1", "mlx5_2"}});
+  }
+  RailPlan plan_{RailChoice::parse("auto").value()};
+  const Clock::time_point began_{std::chrono::hours{1}};
+};
+
+TEST_F(RailPlanTest, WhatTheServerTellsNamesTheAddressOfTheUri) {
+  ASSERT_EQ(plan_.in_order().size(), 3U);
+  EXPECT_EQ(plan_.in_order().front().device, "mlx5_0");
+}
+
+TEST_F(RailPlanTest, AddressesThatFailedAreTriedLastAndTheOldestFailureFirst) {
+  plan_.set_failed("10.0.0.1", began_);
+  plan_.set_failed("10.0.1.1", began_ - milliseconds{5});
+  EXPECT_EQ(joined(plan_.in_order()), "10.0.2.1 10.0.1.1 10.0.0.1");
+  EXPECT_EQ(joined(plan_.up()), "10.0.2.1");
+}
+
+TEST_F(RailPlanTest, AnAddressThatFailedIsDueAfterAPauseThatDoubles) {
+  plan_.set_up("10.0.1.1");
+  plan_.set_failed("10.0.1.1", began_);
+  EXPECT_EQ(plan_.due(began_), "");
+  EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "10.0.1.1");
+  plan_.set_silent("10.0.1.1", began_ + RailPlan::kFirstPause);
+  EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "");
+  EXPECT_EQ(plan_.due(began_ + 2 * RailPlan::kFirstPause), "10.0.1.1") << "asking costs nothing";
+  plan_.set_failed("10.0.1.1", began_);
+  EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "");
+  EXPECT_EQ(plan_.due(began_ + 2 * RailPlan::kFirstPause), "10.0.1.1");
+}
+
+TEST_F(RailPlanTest, AnAddressThatNeverWorkedIsAskedLessAndLess) {
+  plan_.set_failed("10.0.1.1", began_);
+  plan_.set_silent("10.0.1.1", began_);
+  EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "");
+  EXPECT_EQ(plan_.due(began_ + 2 * RailPlan::kFirstPause), "10.0.1.1");
+}
+
+TEST_F(RailPlanTest, AnAddressThatIsNotNeededInterruptsNoSession) {
+  plan_.set_failed("10.0.1.1", began_);
+  plan_.set_answered("10.0.1.1");
+  plan_.set_spare("10.0.1.1");
+  EXPECT_FALSE(plan_.any_answered());
+  EXPECT_EQ(joined(plan_.up()), "10.0.0.1 10.0.1.1 10.0.2.1");
+}
+
+TEST_F(RailPlanTest, AnAddressThatAnswersIsTakenBackOnce) {
+  plan_.set_answered("10.0.1.1");
+  EXPECT_FALSE(plan_.any_answered()) << "it has not failed";
+  plan_.set_failed("10.0.1.1", began_);
+  EXPECT_FALSE(plan_.any_answered());
+  plan_.set_answered("10.0.1.1");
+  EXPECT_TRUE(plan_.any_answered());
+  EXPECT_EQ(joined(plan_.up()), "10.0.0.1 10.0.1.1 10.0.2.1");
+  plan_.set_up("10.0.1.1");
+  EXPECT_FALSE(plan_.any_answered());
+}
+
+TEST_F(RailPlanTest, AnAddressThatTakesNoLanesIsLeftOutButMayBeConnectedTo) {
+  EXPECT_EQ(plan_.count(), 3U);
+  plan_.leave_out("10.0.2.1");
+  EXPECT_EQ(plan_.count(), 2U);
+  EXPECT_EQ(joined(plan_.up()), "10.0.0.1 10.0.1.1");
+  EXPECT_EQ(joined(plan_.in_order()), "10.0.0.1 10.0.1.1 10.0.2.1");
+  plan_.set_failed("10.0.2.1", began_);
+  EXPECT_EQ(plan_.due(began_ + RailPlan::kMaxPause), "");
+}
+
+TEST(DeviceNumber, IsZeroOfNoNameOnly) {
+  EXPECT_EQ(device_number(""), 0U);
+  EXPECT_NE(device_number("rxe0"), 0U);
+  EXPECT_NE(device_number("rxe0"), device_number("rxe1"));
+}
+
+}  // namespace
+}  // namespace remora::transport
