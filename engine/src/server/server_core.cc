@@ -242,7 +242,9 @@ Status ServerCore::begin() {
   regions_.start();
   regions_.pool().accept();
   remove_orphans();
-  renew_restored(Clock::now());
+  const Clock::time_point now = Clock::now();
+  if (restored_.size() != 0) catalog().hold_all(now + config_.limits.session_keep);
+  renew_restored(now);
   begun_.store(true);
   if (auto status = control_.start(); !status) return status;
   status_.report().open(*this);
@@ -309,14 +311,14 @@ void ServerCore::leave_memory() noexcept {
 void ServerCore::renew_restored(Clock::time_point now) noexcept {
   const Deadline until = now + config_.limits.session_keep;
   restored_.renew(until);
-  if (restored_.size() != 0) catalog().hold_all(until);
+  if (restored_.size() != 0) catalog().hold_longer(until);
 }
 
 void ServerCore::end_lapsed_restored(Clock::time_point now, bool behind) noexcept {
   // Longer than until the next call: what these sessions may have open stays with them.
   constexpr std::chrono::seconds kHold{1};
   const auto lapsed = restored_.take_lapsed(behind ? now - SessionTable::kMaxBehind : now);
-  if (behind && restored_.size() != 0) catalog().hold_all(now + kHold);
+  if (behind && restored_.size() != 0) catalog().hold_longer(now + kHold);
   for (const KeptSession& session : lapsed) {
     log::info(
         "session {:x}: its client has not come back since the process before; what it had "

@@ -80,6 +80,11 @@ void Catalog::hold_all(Deadline until) noexcept {
   for (const auto& [name, entry] : regions_) entry->hold(until);
 }
 
+void Catalog::hold_longer(Deadline until) noexcept {
+  const MutexLock lock{mutex_};
+  for (const auto& [name, entry] : regions_) entry->hold_longer(until);
+}
+
 void Catalog::record_all() {
   const MutexLock lock{mutex_};
   record();

@@ -38,6 +38,8 @@ class Catalog {
   void restore(std::vector<Restored> regions, std::uint64_t next_epoch);
   /// See RegionEntry::hold(): of all regions that there are.
   void hold_all(Deadline until) noexcept;
+  /// See RegionEntry::hold_longer(): regions that were created since hold_all() stay as they are.
+  void hold_longer(Deadline until) noexcept;
   /// Tells the journal of the regions as they are.
   void record_all();
   /// The regions of Lifetime::kSession that this session has created.

@@ -67,9 +67,13 @@ bool RegionEntry::expired() const noexcept {
 }
 
 void RegionEntry::hold(Deadline until) noexcept {
-  if (until.time_since_epoch().count() <= held_until_.load()) return;
   held_until_.store(until.time_since_epoch().count());
   idle_since_.store(until.time_since_epoch().count());  // its ttl begins then
+}
+
+void RegionEntry::hold_longer(Deadline until) noexcept {
+  const Clock::rep before = held_until_.load();
+  if (before != 0 && before < until.time_since_epoch().count()) hold(until);
 }
 
 bool RegionEntry::held() const noexcept {

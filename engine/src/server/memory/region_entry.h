@@ -44,8 +44,10 @@ class RegionEntry {
   void set_moved() noexcept { moved_ = true; }
   [[nodiscard]] bool moved() const noexcept { return moved_; }
   /// Clients of the process before may have it open, and may come back until then: it neither
-  /// expires nor counts as unused. A later time holds. With the lock of the catalog.
+  /// expires nor counts as unused. With the lock of the catalog.
   void hold(Deadline until) noexcept;
+  /// The same of a region that hold() was called for, if that ends before.
+  void hold_longer(Deadline until) noexcept;
   [[nodiscard]] bool held() const noexcept;
 
   // For Catalog.

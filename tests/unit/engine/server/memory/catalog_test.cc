@@ -51,6 +51,19 @@ TEST_F(CatalogTest, RemoveIsBusyWhileOpen) {
   EXPECT_EQ(catalog_.remove("a").error().code(), Code::kUnknownRegion);
 }
 
+TEST_F(CatalogTest, RegionsOfTheProcessBeforeAreHeldLonger) {
+  ASSERT_TRUE(create(spec("a")));
+  const Deadline now = Clock::now();
+  catalog_.hold_longer(now + std::chrono::hours{1});
+  EXPECT_FALSE(catalog_.find("a").value()->held()) << "it was not held before";
+  catalog_.hold_all(now);
+  ASSERT_TRUE(create(spec("b")));
+  catalog_.hold_longer(now + std::chrono::hours{1});
+  catalog_.hold_longer(now);
+  EXPECT_EQ(catalog_.remove("a").error().code(), Code::kBusy);
+  EXPECT_TRUE(catalog_.remove("b")) << "a client of this process has created it";
+}
+
 TEST_F(CatalogTest, ListIsSortedAndPaged) {
   for (const char* name : {"c", "a", "b"}) ASSERT_TRUE(create(spec(name)));
   const auto page = catalog_.list("a", 1);

@@ -366,6 +366,18 @@ TEST_P(WarmRestartTest, StartThatFailsLeavesTheMemory) {
   EXPECT_EQ(bytes, word(4));
 }
 
+TEST_P(WarmRestartTest, RegionsOfAServerThatHasHandedOverAreClosed) {
+  start();
+  create("a");
+  server_->hand_over();
+  EXPECT_EQ(server_->view("a").error().code(), Code::kClosed);
+  EXPECT_EQ(server_->create_region({.name = "b", .size_bytes = kRegionBytes}).error().code(),
+            Code::kClosed);
+  EXPECT_EQ(server_->remove_region("a").error().code(), Code::kClosed);
+  server_->stop();  // changes nothing
+  EXPECT_GE(store_->size(), 3U);
+}
+
 TEST_P(WarmRestartTest, StopGivesTheMemoryUp) {
   start();
   create("a");
