@@ -42,10 +42,10 @@ struct Examination {
   doctor::Findings findings{};
 
   [[nodiscard]] doctor::Needs needs() const {
-    doctor::Needs needs;
-    if (server) needs = {.server = &*server, .port = server->listen.port};
-    if (uri && !server) needs.port = uri->port;
-    return needs;
+    doctor::Needs wanted;
+    if (server) wanted = {.server = &*server, .port = server->listen.port};
+    if (uri && !server) wanted.port = uri->port;
+    return wanted;
   }
 };
 

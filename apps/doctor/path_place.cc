@@ -8,7 +8,7 @@ namespace {
 Place place_of_refusal(const Error& error) noexcept {
   switch (error.reason()) {
     case Reason::kAuthentication: return {Step::kKey, Side::kServer};
-    case Reason::kDraining: return {Step::kHandshake, Side::kServer};
+    case Reason::kDraining:
     case Reason::kNotRemora:
     case Reason::kHttp:
     case Reason::kVersion: return {Step::kHandshake, Side::kServer};
@@ -74,7 +74,7 @@ Place place_of(const Error& error) noexcept {
       return {Step::kRoute, error.system_errno() != 0 ? Side::kClient : Side::kNetwork};
     case Code::kTimedOut: return {Step::kConnect, Side::kNetwork};
     case Code::kConnectionRefused: return place_of_refusal(error);
-    case Code::kConnectionLost: return {Step::kHandshake, Side::kServer};
+    case Code::kConnectionLost:
     case Code::kProtocol: return {Step::kHandshake, Side::kServer};
     case Code::kNoRight:
     case Code::kUnknownRegion:
