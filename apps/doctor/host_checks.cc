@@ -1,6 +1,7 @@
 // The process's limits, versions, the clock, and what a container has taken away.
 
 #include <algorithm>
+#include <linux/capability.h>
 #include <string>
 #include <string_view>
 
@@ -157,6 +158,8 @@ Findings check_container(const Machine& machine, const std::vector<DeviceView>& 
         .why = "rdma cannot be used in this container",
         .command = "start the container with " + node_options(devices)});
   if (status_field(files, "Seccomp") == "2") findings.front().found += ", with a seccomp filter";
+  if (!status_field(files, "CapBnd").empty() && !has_capability(files, "CapBnd", CAP_IPC_LOCK))
+    findings.front().found += ", without CAP_IPC_LOCK";
   if (in_process_namespace(files)) {
     findings.push_back(Finding{
         .id = "container.processes",

@@ -98,6 +98,13 @@ std::optional<std::uint64_t> meminfo_bytes(const FileView& files, std::string_vi
   return *kibibytes << 10U;
 }
 
+bool has_capability(const FileView& files, std::string_view set, unsigned capability) {
+  const std::string text = status_field(files, set);
+  std::uint64_t bits = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), bits, 16);
+  return parsed.ec == std::errc{} && ((bits >> capability) & 1U) != 0;
+}
+
 bool list_has(std::string_view list, unsigned number) {
   while (!list.empty()) {
     const NumberRange range = take_range(list);

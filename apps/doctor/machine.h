@@ -88,6 +88,8 @@ struct Machine {
                                 std::string_view name);
 /// A field of /proc/self/status.
 [[nodiscard]] std::string status_field(const FileView& files, std::string_view name);
+/// Whether a set of /proc/self/status ("CapEff", "CapBnd") has a capability, by its number.
+[[nodiscard]] bool has_capability(const FileView& files, std::string_view set, unsigned capability);
 /// A field of /proc/meminfo that is a number of KiB, in bytes; nothing where it is not there.
 [[nodiscard]] std::optional<std::uint64_t> meminfo_bytes(const FileView& files,
                                                          std::string_view name);

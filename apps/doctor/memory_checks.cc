@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <linux/capability.h>
 #include <string>
@@ -16,13 +15,6 @@ namespace remora::apps::doctor {
 namespace {
 
 using config::format_size;
-
-bool has_capability(const FileView& files, std::string_view set, unsigned capability) {
-  const std::string text = status_field(files, set);
-  std::uint64_t bits = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), bits, 16);
-  return parsed.ec == std::errc{} && ((bits >> capability) & 1U) != 0;
-}
 
 /// Whether user identifiers are those of the machine: elsewhere capabilities hold for the user
 /// namespace alone, and the kernel asks for those of the machine where memory is pinned.

@@ -3,6 +3,7 @@
 # permission, small memlock, link down, link-local GID only, another namespace, port dropped by nftables.
 #
 #   ci/vm/run.sh -- tests/rxe/doctor.sh build/dev
+# shellcheck disable=SC2317  # functions are called by soon
 set -euo pipefail
 
 if (($# == 0)) || [[ $1 == -h || $1 == --help ]]; then

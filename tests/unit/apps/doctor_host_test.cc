@@ -92,9 +92,10 @@ TEST_F(DoctorHostTest, ContainerWithoutNodesIsRedWithTheOptions) {
 
 TEST_F(DoctorHostTest, ContainerOfItsOwnProcessesIsYellow) {
   put("/proc/1/cgroup", "0::/docker/0123\n");
-  put("/proc/self/status", "NSpid:\t4711\t1\nSeccomp:\t2\n");
+  put("/proc/self/status", "NSpid:\t4711\t1\nSeccomp:\t2\nCapBnd:\t00000000a80025fb\n");
   const Findings findings = check_container(machine(), {});
-  EXPECT_EQ(finding_of(findings, "container").found, "in a container, with a seccomp filter");
+  EXPECT_EQ(finding_of(findings, "container").found,
+            "in a container, with a seccomp filter, without CAP_IPC_LOCK");
   EXPECT_EQ(finding_of(findings, "container.processes").colour, Colour::kYellow);
   EXPECT_THAT(finding_of(findings, "container.processes").command,
               HasSubstr("--pid container:SERVER"));
