@@ -249,14 +249,16 @@ std::string server_text(const Session& session) {
   return text;
 }
 
-/// All of one transport. True: it works.
-bool check_transport(const Engine& engine, const Uri& uri, TransportKind transport, bool named,
-                     Findings& findings) {
+/// All of one transport. True: it works. `server`: what the server has told, where it has.
+bool check_transport(const Engine& engine, const Uri& uri, TransportKind transport,
+                     std::optional<ServerInfo>& server, Findings& findings) {
+  const bool named = uri.transport != TransportKind::kAuto;
   const auto session = engine.connect(uri_over(uri, transport, ""));
   if (!session) {
     findings.push_back(broken_path(transport, session.error(), named));
     return false;
   }
+  server = session->server();
   findings.push_back(step_done(transport, "handshake", server_text(*session)));
   const auto ground = find_ground(*session, uri, transport, findings);
   if (!ground) return true;
@@ -305,16 +307,31 @@ Findings check_name(const Uri& uri) {
   return findings;
 }
 
+void excuse_absent(Findings& findings, const ServerInfo& server) {
+  for (const TransportKind transport :
+       {TransportKind::kRdma, TransportKind::kShm, TransportKind::kTcp}) {
+    if (!server.surely_lacks(transport)) continue;
+    for (Finding& finding : findings) {
+      if (finding.colour != Colour::kYellow) continue;
+      if (!finding.id.starts_with("path." + label(transport) + ".")) continue;
+      finding.colour = Colour::kNotChecked;
+      finding.found += "; the server does not offer " + label(transport);
+    }
+  }
+}
+
 Findings check_path(const Engine& engine, const Uri& uri) {
   Findings findings = check_name(uri);
   if (worst(findings) == Colour::kRed) return findings;
   const bool named = uri.transport != TransportKind::kAuto;
   bool works = false;
+  std::optional<ServerInfo> server;
   for (const TransportKind transport :
        {TransportKind::kRdma, TransportKind::kShm, TransportKind::kTcp}) {
     if (named && transport != uri.transport) continue;
-    works = check_transport(engine, uri, transport, named, findings) || works;
+    works = check_transport(engine, uri, transport, server, findings) || works;
   }
+  if (server) excuse_absent(findings, *server);
   if (!works && worst(findings) != Colour::kRed)
     findings.push_back(Finding{.id = "path",
                                .colour = Colour::kRed,

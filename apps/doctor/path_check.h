@@ -11,6 +11,9 @@ namespace remora::apps::doctor {
 /// The addresses of the host's name. Green: `found` has them. Blocks until name servers answer.
 [[nodiscard]] Findings check_name(const Uri& uri);
 
+/// Makes a transport that breaks, and that the server does not offer, no fault. A pure function.
+void excuse_absent(Findings& findings, const ServerInfo& server);
+
 /// Connects over each transport (over the URI's alone where it names one), creates a region for the
 /// session where it may, and writes, reads, swaps and measures there; without the right to create,
 /// it reads from the region of the URI, or from the first that it may read. What it has created it

@@ -17,6 +17,11 @@ Place place_of_refusal(const Error& error) noexcept {
   }
 }
 
+/// A call of this host's: what a server answers names the request.
+bool is_of_verbs(const Error& error) noexcept {
+  return error.operation().starts_with("ibv_") || error.operation().starts_with("rdma_");
+}
+
 Place place_of_system(const Error& error) noexcept {
   if (error.reason() == Reason::kOtherUser || error.reason() == Reason::kWorldWritable)
     return {Step::kConnect, Side::kClient};
@@ -86,7 +91,7 @@ Place place_of(const Error& error) noexcept {
     case Code::kIndeterminate:
     case Code::kStaleRegion: return {Step::kOperation, Side::kServer};
     case Code::kOutOfMemory:
-      return {Step::kMemory, error.server().empty() ? Side::kClient : Side::kServer};
+      return {Step::kMemory, is_of_verbs(error) ? Side::kClient : Side::kServer};
     case Code::kPermissionDenied:
     case Code::kProvider:
     case Code::kSystem: return place_of_system(error);

@@ -122,6 +122,24 @@ is "nor in what is printed" lacks 192.0.2.99 "$work/out"
 is "but its name is" grep -q 'address-[0-9]' "$work/report"
 ended_with "5" "a report that cannot be written" "$remora" doctor --report "$work/nosuch/report"
 
+# --- a client that may not create regions -----------------------------------------------------------
+stop_server
+run 0 "a key" "$remora" key generate "$work/reader.key"
+{
+  small_config | sed 's/^auth: none/auth: keys/'
+  echo "clients: [{name: reader, key_file: \"$work/reader.key\"}]"
+} >"$work/keys.yaml"
+start_server "$work/keys.yaml"
+ended_with "0 3" "a client that may not create regions" \
+  "$remora" doctor "$(uri cache)" --client reader --key-file "$work/reader.key" --json
+json "it is told, and only reads are tried" \
+  "any(.findings[]; .id == \"path.$transport.rights\" and .colour == \"not checked\" and
+    (.found | test(\"only reads are tried, in cache\")))"
+json "a read worked" \
+  "any(.findings[]; .id == \"path.$transport.operation\" and (.found | test(\"a read worked\")))"
+run 3 "a client without a key" "$remora" doctor "$(uri)"
+is "it breaks at the key" has out "^red +path\\.$transport\\.key: .*at the step 'key', on the side of the server"
+
 # --- a server that does not run ---------------------------------------------------------------------
 stop_server
 run 3 "a path to a dead port" "$remora" doctor "$(uri)" --timeout 3s

@@ -10,6 +10,7 @@
 namespace remora::apps::doctor {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -71,6 +72,20 @@ TEST(DoctorPath, TransportThatIsNotThereIsNoFaultWhereNoneWasNamed) {
   EXPECT_EQ(broken_path(TransportKind::kRdma, error, true).colour, Colour::kRed);
   const Error other = Error{Code::kUnreachable, "find the server over shm"};
   EXPECT_EQ(broken_path(TransportKind::kShm, other, false).colour, Colour::kNotChecked);
+}
+
+TEST(DoctorPath, TransportThatTheServerDoesNotOfferIsNoFault) {
+  const Error error = Error{Code::kConnectionRefused, "rdma_connect"};
+  Findings findings{broken_path(TransportKind::kRdma, error, false),
+                    broken_path(TransportKind::kShm, error, false)};
+  ServerInfo server;
+  excuse_absent(findings, server);  // an older server: it did not tell
+  EXPECT_EQ(findings[0].colour, Colour::kYellow);
+  server.transports = {TransportKind::kTcp, TransportKind::kShm};
+  excuse_absent(findings, server);
+  EXPECT_EQ(findings[0].colour, Colour::kNotChecked);
+  EXPECT_THAT(findings[0].found, EndsWith("; the server does not offer rdma"));
+  EXPECT_EQ(findings[1].colour, Colour::kYellow);
 }
 
 TEST(DoctorPath, AddressNeedsNoNameServer) {
