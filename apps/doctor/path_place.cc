@@ -43,6 +43,24 @@ std::string_view why_of(Step step) noexcept {
   return {};
 }
 
+std::string_view command_of(const Place& place) noexcept {
+  switch (place.step) {
+    case Step::kName: return "getent hosts HOST; cat /etc/resolv.conf";
+    case Step::kRoute: return "ip route get ADDRESS";
+    case Step::kKey: return "remora doctor URI --client NAME --key-file FILE";
+    case Step::kRights: return "on the server's host: remora config show FILE   # clients, access";
+    case Step::kMemory: return place.side == Side::kClient ? "remora doctor" : "remora usage URI";
+    case Step::kConnect:
+      if (place.side == Side::kNetwork) return "on the server's host: sudo nft list ruleset";
+      return "on the server's host: systemctl status remora-server; ss -ltnp";
+    case Step::kOffer:
+    case Step::kHandshake:
+    case Step::kOperation:
+      return "on the server's host: remora doctor --config FILE; journalctl -u remora-server";
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string_view to_string(Step step) noexcept {
@@ -113,6 +131,7 @@ Finding broken_path(TransportKind transport, const Error& error, bool named) {
                   std::string{to_string(place.step)} + "', on the side of " +
                   std::string{to_string(place.side)} + ": " + error.message();
   finding.why = why_of(place.step);
+  finding.command = command_of(place);
   return finding;
 }
 

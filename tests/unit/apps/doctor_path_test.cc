@@ -63,6 +63,7 @@ TEST(DoctorPath, RefusedConnectionIsToldWithStepSideAndError) {
               StartsWith("tcp breaks at the step 'connect', on the side of the server: "));
   EXPECT_THAT(named.found, HasSubstr("storage7:7471"));
   EXPECT_EQ(named.why, "no connection comes about");
+  EXPECT_EQ(named.command, "on the server's host: systemctl status remora-server; ss -ltnp");
   EXPECT_EQ(broken_path(TransportKind::kTcp, error, false).colour, Colour::kYellow);
 }
 
