@@ -242,11 +242,9 @@ void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus st
   for_each(posted, [&](OperationRecord& operation) {
     mutex_.assert_held();
     if (!operation.outcome.ok) return;
-    if (!believed)
-      operation.outcome = outcome_on_broken_lane(operation, true, tally.now());
-    else if (refused_by_peer(status))
+    if (believed && refused_by_peer(status))
       operation.outcome = Outcome::failure(Code::kAccessRefused);
-    else if (local_fault(status))
+    else if (believed && local_fault(status))
       operation.outcome = Outcome::failure(Code::kProvider);
     else
       operation.outcome = outcome_on_broken_lane(operation, true, tally.now());
