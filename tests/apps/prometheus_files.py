@@ -282,7 +282,9 @@ def check_code(source, catalogue, faults):
     declared = set()
     for room in ("engine", "metrics", "apps"):
         for path in glob.glob(os.path.join(source, room, "**", "*.cc"), recursive=True):
-            if path not in readers_of(source):
+            # Functions of the C API begin like series.
+            in_c_api = path.startswith(os.path.join(source, "engine", "c", ""))
+            if path not in readers_of(source) and not in_c_api:
                 declared |= set(SERIES_IN_CODE.findall(read(path)))
     documented = {name for name in catalogue if not name.endswith("_high_water")}
     for name in declared - documented:

@@ -178,6 +178,7 @@ part_address() {
   after=$(jq -n 'now')
   echo "address: gone for 2 s; resumed after $(jq -n "$after - $before") s"
   judge_load address
+  is "address: no read was lost" test "$(jq -r '.failed["connection lost"] // 0' "$work/load.json")" = 0
   stop_server
 }
 

@@ -210,7 +210,6 @@ void QueuedLaneDriver::go_on() noexcept {
   if (broken() && !ending() && !end_.for_good) {
     take_inbox();
     renew_local_keys();
-    lane_began_ = Clock::now();
     end_.told = end_.victims_ended = end_.asked = false;
     end_.reason = Reason::kNone;
     fault_.store(LaneFault::kNone, std::memory_order_relaxed);

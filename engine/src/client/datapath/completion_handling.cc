@@ -17,8 +17,8 @@ using transport::LaneCompletion;
 using transport::Opcode;
 
 namespace {
-/// After so many lanes in a row that failed at their first request, the request is at fault.
-constexpr std::uint32_t kMaxLanesInVain = 3;
+/// So often a read may have failed for want of an address, before the request is at fault.
+constexpr std::uint32_t kMaxTriesOfSuspect = 3;
 }  // namespace
 
 /// Gives operations that have ended to their owner's sink, and notes the notifier that the driver
@@ -260,11 +260,11 @@ void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus st
 }
 
 /// Whether a read that has ended as kLocalQpOperationError may have failed since the device's
-/// address has gone: see keep_read_for_next_lane(). The read is retired.
+/// address has gone: see keep_read_for_next_lane().
 bool QueuedLaneDriver::may_be_the_address(const OperationRecord& read) noexcept {
-  const bool carried_nothing = retired_sequence_ == 1;
-  lanes_in_vain_ = carried_nothing ? lanes_in_vain_ + 1 : 0;
-  return read.submitted >= lane_began_ || (carried_nothing && lanes_in_vain_ <= kMaxLanesInVain);
+  if (suspect_.read != &read || suspect_.submitted != read.submitted)
+    suspect_ = {.read = &read, .submitted = read.submitted, .failures = 0};
+  return ++suspect_.failures <= kMaxTriesOfSuspect;
 }
 
 /// Keeps whole reads that the broken lane did not carry out for the next lane, also reads that were
@@ -272,10 +272,9 @@ bool QueuedLaneDriver::may_be_the_address(const OperationRecord& read) noexcept 
 /// such a read, and nothing was done.
 ///
 /// A device answers kLocalQpOperationError where its address has gone, which says nothing of the
-/// request, and to some a request of its own fault. So such a read goes again, unless it was there
-/// before its lane was and may have failed on the lane before, too. A lane that has carried nothing
-/// before it blames the address, for at most kMaxLanesInVain lanes in a row: an address that has
-/// come back is not always usable at once.
+/// request, and to some a request of its own fault. So such a read goes again, but at most
+/// kMaxTriesOfSuspect times if it is the same read each time: an address that has come back is not
+/// always usable at once, and a request at fault must not end lane after lane.
 bool QueuedLaneDriver::keep_read_for_next_lane(Posted& posted, CompletionStatus status,
                                                std::uint32_t vendor_error,
                                                EndTally& tally) noexcept {

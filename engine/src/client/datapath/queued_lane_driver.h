@@ -294,10 +294,13 @@ class QueuedLaneDriver final : public LaneDriver {
   OperationList backlog_ REMORA_GUARDED_BY(mutex_);
   /// No operation in the backlog expires before this; min(): not known.
   Deadline backlog_expires_ REMORA_GUARDED_BY(mutex_) = Deadline::min();
-  /// When the lane followed another one.
-  Clock::time_point lane_began_ REMORA_GUARDED_BY(mutex_){};
-  /// How many lanes in a row have failed at their first request: see keep_read_for_next_lane().
-  std::uint32_t lanes_in_vain_ REMORA_GUARDED_BY(mutex_) = 0;
+  /// The read that has failed last as kLocalQpOperationError, and how often: see
+  /// keep_read_for_next_lane(). The pointer is only compared.
+  struct {
+    const OperationRecord* read = nullptr;
+    Clock::time_point submitted{};
+    std::uint32_t failures = 0;
+  } suspect_ REMORA_GUARDED_BY(mutex_);
   std::span<const std::uint64_t> atomic_results_ REMORA_GUARDED_BY(mutex_);
   transport::Lane::Limits limits_;
   /// Of a sink that was pushed to: the thread that releases the lane notifies it.
