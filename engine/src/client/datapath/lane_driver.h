@@ -89,6 +89,10 @@ class LaneDriver {
     return true;
   }
 
+  /// True: memory is mapped and the server serves now, so that the caller may carry out checked
+  /// transfers by copies of its own. False: the caller calls run() for each.
+  [[nodiscard]] virtual bool may_copy() noexcept { return false; }
+
   /// As wait() with 0; before that it arms event_fd() for the next completion. Does not block where
   /// the lane is broken: its operations come later, and the sink's notifier tells of them.
   virtual void progress_and_arm(CompletionSink& sink,

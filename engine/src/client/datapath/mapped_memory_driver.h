@@ -52,6 +52,7 @@ class MappedMemoryDriver final : public LaneDriver {
   void submit(OperationList operations) noexcept override;
   void run(OperationRecord& operation) noexcept override;
   bool try_run(OperationRecord& operation) noexcept override;
+  [[nodiscard]] bool may_copy() noexcept override { return usable(); }
   void wait(CompletionSink& sink, std::size_t at_least,
             DeadlineSource earliest_deadline) noexcept override;
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -117,6 +119,18 @@ class RegionGrant final : public RevocableGrant {
     operation.request.remote_key = quick_.remote_key;
     operation.whole = true;
     return true;
+  }
+  /// The mapped bytes of a transfer in the region, if it passes its check; null for a transfer that
+  /// check() may admit or refuse. Only where the session maps memory.
+  [[nodiscard, gnu::always_inline]] std::byte* mapped_bytes(
+      transport::Opcode opcode, ByteOffset at, const std::byte* local,
+      std::size_t length_bytes) const noexcept {
+    // See fits(): a revoked grant has another domain.
+    if (length_bytes - 1 >= quick_.one_extent_bytes_max[static_cast<std::size_t>(opcode)] ||
+        at.bytes > quick_.size_bytes - length_bytes || local == nullptr ||
+        quick_.domain() != kNoMemoryDomain)
+      return nullptr;
+    return std::bit_cast<std::byte*>(quick_.remote_address + at.bytes);
   }
   /// As check() for a transfer in pieces, which are borrowed until it has completed. Fills in the
   /// length.

@@ -1,0 +1,449 @@
+#include "client/region/many_call.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "client/datapath/client_metrics.h"
+#include "client/services/engine_services.h"
+#include "client/session/session_core.h"
+
+namespace remora::detail {
+
+using transport::Opcode;
+
+namespace {
+
+constexpr std::uint32_t kPairLineBytes = 64;
+/// This much of the bytes of a pair in the region is fetched ahead of the copy.
+constexpr std::size_t kPairFetchBytes = 256;
+/// The copies of one round end here: what was fetched is still in the L1 cache then, and a
+/// revocation does not wait longer for the calling thread than for a single operation.
+constexpr std::size_t kCopyRoundBytes = std::size_t{16} << 10U;
+/// Longer pairs go as single operations, which check deadline and server as they copy.
+constexpr std::size_t kMaxCopyBytes = std::size_t{64} << 10U;
+/// Copies between two looks at the clock, each kCopyRoundBytes counting as kMaxCopies of them.
+constexpr std::size_t kCopiesPerLook = 1024;
+/// Records in flight when the call fills again: half of them are free, so that chains stay long.
+constexpr std::size_t kRefillBelow = kManyInFlight / 2;
+/// Of a region's name in an error, so that the index behind it has its place.
+constexpr int kPairNameBytes = 70;
+
+constexpr Outcome kPairExpired{.ok = false, .code = Code::kTimedOut, .reason = Reason::kExpired};
+
+[[gnu::always_inline]] inline void fill_pair(OperationRecord& operation,
+                                             const ReadPair& pair) noexcept {
+  const std::span<std::byte> bytes = pair.into.bytes();
+  operation.request.opcode = Opcode::kRead;
+  operation.request.local = bytes.data();
+  operation.offset_bytes = pair.from.bytes;
+  operation.length_bytes = bytes.size();
+  operation.memory = pair.into.memory();
+}
+
+[[gnu::always_inline]] inline void fill_pair(OperationRecord& operation,
+                                             const WritePair& pair) noexcept {
+  const std::span<const std::byte> bytes = pair.from.bytes();
+  operation.request.opcode = Opcode::kWrite;
+  // The record has one pointer for both directions; a write's bytes are only read.
+  operation.request.local = const_cast<std::byte*>(bytes.data());
+  operation.offset_bytes = pair.to.bytes;
+  operation.length_bytes = bytes.size();
+  operation.memory = pair.from.memory();
+}
+
+void fill_atomic_pair(OperationRecord& operation, const transport::WorkRequest& request,
+                      ByteOffset at) noexcept {
+  operation.request = request;
+  operation.offset_bytes = at.bytes;
+  operation.length_bytes = sizeof(std::uint64_t);
+  operation.memory = nullptr;
+}
+
+void fill_pair(OperationRecord& operation, const FetchAddPair& pair) noexcept {
+  fill_atomic_pair(operation, {.opcode = Opcode::kFetchAdd, .compare_or_add = pair.delta}, pair.at);
+}
+
+void fill_pair(OperationRecord& operation, const CompareSwapPair& pair) noexcept {
+  fill_atomic_pair(
+      operation,
+      {.opcode = Opcode::kCompareSwap, .compare_or_add = pair.expected, .swap = pair.desired},
+      pair.at);
+}
+
+/// Where the old value of a pair goes.
+[[nodiscard]] std::uint64_t* before_of(FetchAddPair& pair) noexcept { return &pair.before; }
+[[nodiscard]] std::uint64_t* before_of(CompareSwapPair& pair) noexcept { return &pair.before; }
+
+[[gnu::always_inline]] inline void fetch_pair(Opcode opcode, const std::byte* remote,
+                                              std::size_t length_bytes) noexcept {
+  const std::size_t length = std::min(length_bytes, kPairFetchBytes);
+  if (opcode == Opcode::kRead)
+    for (std::size_t i = 0; i < length; i += kPairLineBytes) __builtin_prefetch(remote + i, 0);
+  else
+    for (std::size_t i = 0; i < length; i += kPairLineBytes) __builtin_prefetch(remote + i, 1);
+}
+
+/// One line is the length of most small values; a copy of a known length needs no call.
+[[gnu::always_inline]] inline void copy_pair(std::byte* to, const std::byte* from,
+                                             std::size_t length_bytes) noexcept {
+  if (length_bytes == kPairLineBytes)
+    std::memcpy(to, from, kPairLineBytes);
+  else
+    std::memcpy(to, from, length_bytes);
+}
+
+/// The local memory of a pair, as far as the engine knows it.
+[[nodiscard, gnu::always_inline]] inline LocalMemory* memory_of(const ReadPair& pair) noexcept {
+  return pair.into.memory();
+}
+[[nodiscard, gnu::always_inline]] inline LocalMemory* memory_of(const WritePair& pair) noexcept {
+  return pair.from.memory();
+}
+
+[[nodiscard]] std::chrono::nanoseconds time_for_pairs(const ManyOptions& options,
+                                                      const SessionCore& session) noexcept {
+  return options.deadline > options.deadline.zero() ? options.deadline
+                                                    : session.engine().options().operation_deadline;
+}
+
+}  // namespace
+
+// NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the arrays are filled as far as they
+// count
+ManyCall::ManyCall(SessionCore& session, Opcode opcode, const ManyOptions& options) noexcept
+    : session_{session},
+      lane_{session.lane_of_thread()},
+      opcode_{opcode},
+      began_{clock_now()},
+      deadline_{deadline_after(began_, time_for_pairs(options, session))},
+      each_{options.each},
+      mapped_{session.kind() == TransportKind::kShm && transport::is_transfer(opcode)},
+      copies_until_clock_{kCopiesPerLook},
+      chunk_began_{began_} {
+  std::fill(each_.begin(), each_.end(), ManyOutcome{});
+  if (mapped_) return;
+  batch_ = session.many_batches().take(lane_);
+  if (batch_ != nullptr) place_ = batch_->first_free();
+}
+
+ManyCall::~ManyCall() {
+  end_uses();
+  if (batch_ != nullptr) session_.many_batches().give_back(std::move(batch_));
+}
+
+template <typename Pair>
+void ManyCall::add(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  if constexpr (transport::is_transfer(kOpcodeOf<Pair>))
+    if (mapped_) return add_copies(region, pairs);
+  add_records(region, pairs);
+}
+
+Status ManyCall::finish() noexcept {
+  if (mapped_) {
+    copy_all();
+    if (copied_count_ != 0)
+      session_.metrics().ended(session_.metrics().recorder(), opcode_, latency_now() - began_,
+                               copied_count_, copied_bytes_);
+  } else {
+    submit();
+    if (in_flight_ != 0) wait(in_flight_);
+  }
+  if (failed_.region == nullptr) [[likely]]
+    return {};
+  OperationRecord operation;
+  operation.request.opcode = opcode_;
+  operation.offset_bytes = failed_.offset_bytes;
+  operation.length_bytes = failed_.length_bytes;
+  operation.outcome = failed_.outcome;
+  std::array<char, Error::kSubjectBytes> text{};
+  const int length = std::snprintf(text.data(), text.size(), "%.*s, pair %zu", kPairNameBytes,
+                                   failed_.region->info().name.c_str(), failed_.index);
+  return failed_.region->error_of(operation).with_subject(
+      {text.data(), std::min(text.size() - 1, static_cast<std::size_t>(std::max(length, 0)))});
+}
+
+/// True: no more pairs begin.
+bool ManyCall::expired() noexcept {
+  expired_ = expired_ || clock_now() >= deadline_;
+  return expired_;
+}
+
+void ManyCall::fail(const RegionGrant& region, std::size_t index,
+                    const OperationRecord& operation) noexcept {
+  const Outcome& outcome = operation.outcome;
+  if (!each_.empty())
+    each_[index] = {
+        .ok = false, .code = outcome.code, .reason = outcome.reason, .status = outcome.status};
+  if (failed_.region != nullptr && failed_.index <= index) return;
+  failed_ = {.region = &region,
+             .index = index,
+             .offset_bytes = operation.offset_bytes,
+             .length_bytes = operation.length_bytes,
+             .outcome = outcome};
+}
+
+/// Ends pairs that have not begun: nothing of them was sent.
+template <typename Pair>
+void ManyCall::expire_all(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  EndTally tally{session_.metrics()};
+  for (Pair& pair : pairs) {
+    OperationRecord operation;
+    fill_pair(operation, pair);
+    operation.outcome = kPairExpired;
+    tally.add(operation);
+    fail(region, next_index_++, operation);
+  }
+}
+
+// Copies over mapped memory.
+
+template <typename Pair>
+void ManyCall::add_copies(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  constexpr Opcode kOpcode = kOpcodeOf<Pair>;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (expired_) [[unlikely]]
+      return expire_all(region, pairs.subspan(i));
+    OperationRecord wanted;
+    fill_pair(wanted, pairs[i]);
+    std::byte* const remote = region.mapped_bytes(kOpcode, ByteOffset{wanted.offset_bytes},
+                                                  wanted.request.local, wanted.length_bytes);
+    if (remote == nullptr || wanted.length_bytes > kMaxCopyBytes) [[unlikely]] {
+      copy_all();
+      run_single(region, pairs[i], next_index_++);
+      continue;
+    }
+    fetch_pair(kOpcode, remote, wanted.length_bytes);
+    copies_[copy_count_++] = {.remote = remote,
+                              .local = wanted.request.local,
+                              .length_bytes = wanted.length_bytes,
+                              .region = &region,
+                              .index = next_index_++};
+    copy_bytes_ += wanted.length_bytes;
+    if (copy_count_ == kMaxCopies || copy_bytes_ >= kCopyRoundBytes) copy_all();
+  }
+}
+
+/// Carries out the copies that have passed their checks.
+void ManyCall::copy_all() noexcept {
+  const std::span<const Copy> copies{copies_.data(), std::exchange(copy_count_, 0)};
+  const std::size_t bytes = std::exchange(copy_bytes_, 0);
+  if (copies.empty()) return;
+  if (!lane_.may_copy()) [[unlikely]] {
+    for (const Copy& copy : copies) run_copy(copy);
+    return;
+  }
+  if (opcode_ == Opcode::kRead)
+    for (const Copy& copy : copies) copy_pair(copy.local, copy.remote, copy.length_bytes);
+  else
+    for (const Copy& copy : copies) copy_pair(copy.remote, copy.local, copy.length_bytes);
+  copied_count_ += copies.size();
+  copied_bytes_ += bytes;
+  if (copies_until_clock_ > kMaxCopies) {
+    copies_until_clock_ -= kMaxCopies;
+    return;
+  }
+  copies_until_clock_ = kCopiesPerLook;
+  (void)expired();
+}
+
+/// A copy that found its session interrupted: the driver waits until it is resumed, or ends.
+void ManyCall::run_copy(const Copy& copy) noexcept {
+  OperationRecord operation;
+  operation.request = {.local = copy.local,
+                       .length_bytes = static_cast<std::uint32_t>(copy.length_bytes),
+                       .remote_address = std::bit_cast<std::uintptr_t>(copy.remote),
+                       .remote_key = copy.region->extents().front().remote_key,
+                       .opcode = opcode_};
+  operation.offset_bytes =
+      operation.request.remote_address - copy.region->extents().front().remote_address;
+  operation.length_bytes = copy.length_bytes;
+  operation.memory = nullptr;
+  operation.whole = true;
+  operation.submitted = began_;
+  operation.deadline = deadline_;
+  operation.outcome = {};
+  if (expired()) {
+    operation.outcome = kPairExpired;
+    EndTally{session_.metrics()}.add(operation);
+  } else {
+    lane_.run(operation);
+  }
+  if (!operation.outcome.ok) fail(*copy.region, copy.index, operation);
+}
+
+/// A pair that mapped_bytes() does not admit, or a long one.
+template <typename Pair>
+void ManyCall::run_single(const RegionGrant& region, Pair& pair, std::size_t index) noexcept {
+  OperationRecord operation;
+  fill_pair(operation, pair);
+  if (expired()) {
+    operation.outcome = kPairExpired;
+    EndTally{session_.metrics()}.add(operation);
+  } else {
+    region.run_counted(
+        operation, std::max<Clock::duration>(deadline_ - clock_now(), std::chrono::nanoseconds{1}));
+  }
+  if (!operation.outcome.ok) fail(region, index, operation);
+}
+
+// Records on a lane.
+
+template <typename Pair>
+void ManyCall::add_records(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  constexpr Opcode kOpcode = kOpcodeOf<Pair>;
+  for (std::size_t i = 0; i < pairs.size(); ++i, ++next_index_) {
+    if constexpr (transport::is_transfer(kOpcode))
+      if (LocalMemory* const memory = memory_of(pairs[i]); memory != last_memory_) [[unlikely]]
+        note_use(memory);
+    if (place_ == nullptr || expired_) [[unlikely]]
+      if (!make_room()) return expire_all(region, pairs.subspan(i));
+    ManyRecord& record = *ManyBatch::record_of(place_);
+    fill_pair(record, pairs[i]);
+    record.submitted = chunk_began_;
+    record.deadline = deadline_;
+    if (!transport::is_transfer(kOpcode) || !region.admits(record)) [[unlikely]]
+      if (!check_closely(region, record)) {
+        fail(region, next_index_, record);
+        continue;  // the next pair takes the record
+      }
+    record.grant = &region;
+    record.index = next_index_;
+    if constexpr (!transport::is_transfer(kOpcode)) record.before = before_of(pairs[i]);
+    // All that is filled has one opcode and was submitted at one time: see may_follow().
+    record.follows = transport::is_transfer(kOpcode) && filled_count_ != 0 && record.whole &&
+                     last_filled_->whole;
+    last_filled_ = &record;
+    place_ = record.next;
+    ++filled_count_;
+  }
+}
+
+bool ManyCall::check_closely(const RegionGrant& region, ManyRecord& record) noexcept {
+  filled_closely_ = true;
+  return region.check(record);
+}
+
+/// Submits what is filled, and waits until records are free. False: the deadline has passed.
+bool ManyCall::make_room() noexcept {
+  if (expired_) return false;
+  submit();
+  if (in_flight_ > kRefillBelow) wait(in_flight_ - kRefillBelow);
+  chunk_began_ = clock_now();
+  expired_ = chunk_began_ >= deadline_;
+  return !expired_;
+}
+
+/// Hands the filled records to the lane: one chain, one doorbell.
+void ManyCall::submit() noexcept {
+  if (filled_count_ == 0) return;
+  OperationList filled{.first = batch_->first_free(),
+                       .last = last_filled_,
+                       .count = std::exchange(filled_count_, 0)};
+  batch_->take_before(place_);
+  last_filled_->next = nullptr;
+  if (std::exchange(filled_closely_, false)) [[unlikely]]
+    filled = admit_again(filled);
+  if (filled.empty()) return;
+  in_flight_ += filled.count;
+  batch_->order().arrange(filled);
+  lane_.submit(filled);
+}
+
+/// For a list of which some checks may have taken time, as leases do: registrations pin pages. A
+/// revocation does not wait for that, and the deadline may have passed. Returns what may be sent.
+OperationList ManyCall::admit_again(OperationList filled) noexcept {
+  for (OperationRecord* at = filled.first; at != nullptr; at = at->next)
+    if (!at->whole) (void)lane_.acquire_lease(*at, LaneDriver::Lease::kNew);
+  bool any = expired();
+  for (OperationRecord* at = filled.first; at != nullptr && !any; at = at->next)
+    any = ManyBatch::record_of(at)->grant->revoked() != Reason::kNone;
+  if (!any) [[likely]]
+    return filled;
+  OperationList refused;
+  filled.extract(
+      [&](OperationRecord& operation) {
+        const Reason why = ManyBatch::record_of(&operation)->grant->revoked();
+        return expired_ || why != Reason::kNone;
+      },
+      [&](OperationRecord& operation) { refused.append(operation); });
+  while (!refused.empty()) {
+    OperationRecord& operation = refused.take_first();
+    const Reason why = ManyBatch::record_of(&operation)->grant->revoked();
+    refuse(operation,
+           why != Reason::kNone ? Outcome::failure(Code::kAccessRefused, why) : kPairExpired);
+  }
+  place_ = batch_->first_free();
+  return filled;
+}
+
+/// Ends an operation that never reached the lane; its record is free then.
+void ManyCall::refuse(OperationRecord& operation, const Outcome& outcome) noexcept {
+  if (!operation.whole) lane_.release_lease(operation);
+  operation.outcome = outcome;
+  EndTally{session_.metrics()}.add(operation);
+  const ManyRecord& record = *ManyBatch::record_of(&operation);
+  fail(static_cast<const RegionGrant&>(*record.grant), record.index, operation);
+  batch_->give_back(operation, operation);
+}
+
+/// Waits until `at_least` of the operations in flight have ended, and takes all that have. Nothing
+/// is filled then.
+void ManyCall::wait(std::size_t at_least) noexcept {
+  const auto earliest = [this] { return deadline_; };
+  lane_.wait(batch_->sink(), at_least, DeadlineSource{earliest});
+  collect();
+  place_ = batch_->first_free();
+}
+
+void ManyCall::collect() noexcept {
+  CompletionSink& sink = batch_->sink();
+  const bool atomic = is_atomic(opcode_);
+  for (std::size_t left = sink.ready(); left != 0;) {
+    const CompletionSink::Run run = sink.take_run();
+    OperationRecord* at = run.first;
+    OperationRecord* last = at;
+    for (std::size_t i = 0; i < run.count; ++i, at = at->next) {
+      last = at;
+      const ManyRecord& record = *ManyBatch::record_of(at);
+      if (!at->outcome.ok) [[unlikely]]
+        fail(static_cast<const RegionGrant&>(*record.grant), record.index, record);
+      else if (atomic)
+        *record.before = at->old_value;
+    }
+    batch_->give_back(*run.first, *last);
+    in_flight_ -= run.count;
+    left -= run.count;
+  }
+}
+
+/// Counts the call as a use of `memory`, if that has handles, until end_uses().
+void ManyCall::note_use(LocalMemory* memory) noexcept {
+  last_memory_ = memory;
+  if (memory == nullptr || !lane_.needs_keys() || !memory->has_handles()) return;
+  const auto end = uses_.begin() + static_cast<std::ptrdiff_t>(use_count_);
+  if (std::find(uses_.begin(), end, memory) != end) return;
+  if (use_count_ == kMaxUses) {
+    submit();
+    if (in_flight_ != 0) wait(in_flight_);
+    end_uses();
+  }
+  memory->begin_use();
+  uses_[use_count_++] = memory;
+}
+
+void ManyCall::end_uses() noexcept {
+  for (LocalMemory* const memory : std::span{uses_}.first(use_count_)) memory->end_use();
+  use_count_ = 0;
+}
+
+template void ManyCall::add<const ReadPair>(const RegionGrant&, std::span<const ReadPair>) noexcept;
+template void ManyCall::add<const WritePair>(const RegionGrant&,
+                                             std::span<const WritePair>) noexcept;
+template void ManyCall::add<FetchAddPair>(const RegionGrant&, std::span<FetchAddPair>) noexcept;
+template void ManyCall::add<CompareSwapPair>(const RegionGrant&,
+                                             std::span<CompareSwapPair>) noexcept;
+
+}  // namespace remora::detail
