@@ -18,7 +18,8 @@ namespace {
 struct Cost {
   std::string path;  ///< posted: with a provider that does nothing; direct: memory of this process
   /// registered: a queue in batches of 32, 4 KiB into the application's registered memory; batched:
-  /// 64 B into slots, which are taken and given back; alone: one synchronous read.
+  /// 64 B into slots, which are taken and given back; alone: one synchronous read; read_many_N:
+  /// calls of N pairs of 64 B into registered memory.
   std::string face;
   double bound;
 };
@@ -50,7 +51,9 @@ INSTANTIATE_TEST_SUITE_P(
                       // Keys by lane: four or five more, for a load and its store.
                       Cost{"tokens", "registered", 164}, Cost{"tokens", "batched", 292},
                       Cost{"tokens", "alone", 430}, Cost{"direct", "batched", 321},
-                      Cost{"direct", "alone", 320}),
+                      Cost{"direct", "alone", 320},
+                      // Goal: 70 above the provider.
+                      Cost{"posted", "read_many_32", 74}, Cost{"posted", "read_many_1024", 74}),
     [](const auto& test) { return test.param.path + "_" + test.param.face; });
 
 struct Recording {
@@ -97,6 +100,24 @@ struct Growth {
 };
 
 class PathGrowth : public ::testing::TestWithParam<Growth> {};
+
+/// A call with many pairs over mapped memory, beside the same copies by hand.
+TEST(ManyCost, StaysNearALoopOfCopies) {
+  if (const std::string reason = why_uncountable(); !reason.empty()) GTEST_SKIP() << reason;
+  constexpr double kBound = 1.3;
+  const auto by_hand = instructions_a_round(PATH_COST " direct memcpy", 3200, 323'200);
+  ASSERT_TRUE(by_hand) << "callgrind said nothing";
+  for (const std::string face : {"read_many_32", "write_many_32", "read_many_1024"}) {
+    double least = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 3 && least > kBound * *by_hand; ++i) {
+      const auto counted = instructions_a_round(PATH_COST " direct " + face, 3200, 323'200);
+      ASSERT_TRUE(counted) << "callgrind said nothing";
+      std::printf("direct %s: %.1f instructions, %.1f by hand\n", face.c_str(), *counted, *by_hand);
+      least = std::min(least, *counted);
+    }
+    EXPECT_LE(least, kBound * *by_hand) << face;
+  }
+}
 
 /// What an operation costs does not depend on how much else is open.
 TEST_P(PathGrowth, IsFlat) {

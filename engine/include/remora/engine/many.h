@@ -20,11 +20,11 @@
 ///   with kAccessRefused.
 /// - Where the lane breaks in the middle, reads that were posted go again on the next lane, within
 ///   the deadline (over rdma those of slots and registered memory; other reads end with
-///   kConnectionLost, without effect); each write and atomic that was posted ends with
-///   kIndeterminate, and none is repeated. Pairs that were not posted wait for the next lane; if
-///   there is none within the deadline, they end without remote effect.
-/// - When the deadline passes, pairs that were not posted end with kTimedOut, without remote
-///   effect. Pairs that were posted break their lane, as other operations do.
+///   kConnectionLost, without effect). Writes and atomics that were posted are kIndeterminate, each
+///   of them, and none is repeated. Pairs that were not posted wait for the next lane; if there is
+///   none within the deadline, they end without remote effect.
+/// - When the deadline passes, pairs that were not posted are kTimedOut, without remote effect.
+///   Pairs that were posted break their lane, as other operations do.
 ///
 /// **One status for all.** A call returns ok when every pair is ok. Else it returns the error of
 /// the failed pair that stands first; its subject has the index of the pair, from 0 on: "cache,

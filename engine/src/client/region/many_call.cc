@@ -120,7 +120,7 @@ ManyCall::ManyCall(SessionCore& session, Opcode opcode, const ManyOptions& optio
       began_{clock_now()},
       deadline_{deadline_after(began_, time_for_pairs(options, session))},
       each_{options.each},
-      mapped_{session.kind() == TransportKind::kShm && transport::is_transfer(opcode)},
+      mapped_{lane_.depth() == 0 && transport::is_transfer(opcode)},
       copies_until_clock_{kCopiesPerLook},
       chunk_began_{began_} {
   std::fill(each_.begin(), each_.end(), ManyOutcome{});
