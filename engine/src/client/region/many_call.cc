@@ -293,37 +293,83 @@ void ManyCall::run_single(const RegionGrant& region, Pair& pair, std::size_t ind
 
 template <typename Pair>
 void ManyCall::add_records(const RegionGrant& region, std::span<Pair> pairs) noexcept {
-  constexpr Opcode kOpcode = kOpcodeOf<Pair>;
-  for (std::size_t i = 0; i < pairs.size(); ++i, ++next_index_) {
-    if constexpr (transport::is_transfer(kOpcode))
-      if (LocalMemory* const memory = memory_of(pairs[i]); memory != last_memory_) [[unlikely]]
+  constexpr bool kTransfer = transport::is_transfer(kOpcodeOf<Pair>);
+  while (true) {
+    if constexpr (kTransfer) pairs = pairs.subspan(fill_quickly(region, pairs));
+    if (pairs.empty()) return;
+    Pair& pair = pairs.front();
+    if constexpr (kTransfer)
+      if (LocalMemory* const memory = memory_of(pair); memory != last_memory_) {
         note_use(memory);
-    if (place_ == nullptr || expired_) [[unlikely]]
-      if (!make_room()) return expire_all(region, pairs.subspan(i));
-    ManyRecord& record = *ManyBatch::record_of(place_);
-    fill_pair(record, pairs[i]);
-    record.submitted = chunk_began_;
-    record.deadline = deadline_;
-    if (!transport::is_transfer(kOpcode) || !region.admits(record)) [[unlikely]]
-      if (!check_closely(region, record)) {
-        fail(region, next_index_, record);
-        continue;  // the next pair takes the record
+        continue;
       }
-    record.grant = &region;
-    record.index = next_index_;
-    if constexpr (!transport::is_transfer(kOpcode)) record.before = before_of(pairs[i]);
-    // All that is filled has one opcode and was submitted at one time: see may_follow().
-    record.follows = transport::is_transfer(kOpcode) && filled_count_ != 0 && record.whole &&
-                     last_filled_->whole;
-    last_filled_ = &record;
-    place_ = record.next;
-    ++filled_count_;
+    if (place_ == nullptr || expired_) {
+      if (!make_room()) return expire_all(region, pairs);
+      continue;
+    }
+    fill_closely(region, pair);
+    pairs = pairs.subspan(1);
   }
 }
 
-bool ManyCall::check_closely(const RegionGrant& region, ManyRecord& record) noexcept {
+/// Fills records with pairs, as long as they pass the quick check, records are free, and the local
+/// memory is that of the pair before. Returns how many. Each pair goes through this loop: it keeps
+/// the members that it needs in registers.
+template <typename Pair>
+std::size_t ManyCall::fill_quickly(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  if (expired_) return 0;
+  const Clock::time_point submitted = chunk_began_;
+  const Deadline deadline = deadline_;
+  LocalMemory* const memory = last_memory_;
+  const std::size_t first_index = next_index_;
+  OperationRecord* const first = place_;
+  OperationRecord* last = nullptr;
+  OperationRecord* at = first;
+  std::size_t count = 0;
+  for (; count != pairs.size() && at != nullptr; ++count) {
+    Pair& pair = pairs[count];
+    ManyRecord& record = *ManyBatch::record_of(at);
+    if (memory_of(pair) != memory) break;
+    fill_pair(record, pair);
+    if (!region.admits(record)) break;
+    record.submitted = submitted;
+    record.deadline = deadline;
+    record.grant = &region;
+    record.index = first_index + count;
+    // All that is filled has one opcode and one time of submission: see may_follow().
+    record.follows = true;
+    last = at;
+    at = at->next;
+  }
+  if (count == 0) return 0;
+  first->follows = filled_count_ != 0 && last_filled_->whole;
+  last_filled_ = last;
+  place_ = at;
+  filled_count_ += count;
+  next_index_ += count;
+  return count;
+}
+
+/// Fills the free record `place_` with one pair that the quick check does not admit, or ends the
+/// pair.
+template <typename Pair>
+void ManyCall::fill_closely(const RegionGrant& region, Pair& pair) noexcept {
+  constexpr bool kTransfer = transport::is_transfer(kOpcodeOf<Pair>);
+  ManyRecord& record = *ManyBatch::record_of(place_);
+  const std::size_t index = next_index_++;
+  fill_pair(record, pair);
+  record.submitted = chunk_began_;
+  record.deadline = deadline_;
   filled_closely_ = true;
-  return region.check(record);
+  // The next pair takes the record of a pair that is refused.
+  if (!region.check(record)) return fail(region, index, record);
+  record.grant = &region;
+  record.index = index;
+  if constexpr (!kTransfer) record.before = before_of(pair);
+  record.follows = kTransfer && filled_count_ != 0 && record.whole && last_filled_->whole;
+  last_filled_ = &record;
+  place_ = record.next;
+  ++filled_count_;
 }
 
 /// Submits what is filled, and waits until records are free. False: the deadline has passed.

@@ -95,7 +95,10 @@ class ManyCall {
   // Lanes that take requests, and atomics.
   template <typename Pair>
   void add_records(const RegionGrant& region, std::span<Pair> pairs) noexcept;
-  [[nodiscard]] bool check_closely(const RegionGrant& region, ManyRecord& record) noexcept;
+  template <typename Pair>
+  [[nodiscard]] std::size_t fill_quickly(const RegionGrant& region, std::span<Pair> pairs) noexcept;
+  template <typename Pair>
+  void fill_closely(const RegionGrant& region, Pair& pair) noexcept;
   [[nodiscard]] bool make_room() noexcept;
   void submit() noexcept;
   [[nodiscard]] OperationList admit_again(OperationList filled) noexcept;
