@@ -33,50 +33,6 @@ constexpr int kPairNameBytes = 70;
 
 constexpr Outcome kPairExpired{.ok = false, .code = Code::kTimedOut, .reason = Reason::kExpired};
 
-[[gnu::always_inline]] inline void fill_pair(OperationRecord& operation,
-                                             const ReadPair& pair) noexcept {
-  const std::span<std::byte> bytes = pair.into.bytes();
-  operation.request.opcode = Opcode::kRead;
-  operation.request.local = bytes.data();
-  operation.offset_bytes = pair.from.bytes;
-  operation.length_bytes = bytes.size();
-  operation.memory = pair.into.memory();
-}
-
-[[gnu::always_inline]] inline void fill_pair(OperationRecord& operation,
-                                             const WritePair& pair) noexcept {
-  const std::span<const std::byte> bytes = pair.from.bytes();
-  operation.request.opcode = Opcode::kWrite;
-  // The record has one pointer for both directions; a write's bytes are only read.
-  operation.request.local = const_cast<std::byte*>(bytes.data());
-  operation.offset_bytes = pair.to.bytes;
-  operation.length_bytes = bytes.size();
-  operation.memory = pair.from.memory();
-}
-
-void fill_atomic_pair(OperationRecord& operation, const transport::WorkRequest& request,
-                      ByteOffset at) noexcept {
-  operation.request = request;
-  operation.offset_bytes = at.bytes;
-  operation.length_bytes = sizeof(std::uint64_t);
-  operation.memory = nullptr;
-}
-
-void fill_pair(OperationRecord& operation, const FetchAddPair& pair) noexcept {
-  fill_atomic_pair(operation, {.opcode = Opcode::kFetchAdd, .compare_or_add = pair.delta}, pair.at);
-}
-
-void fill_pair(OperationRecord& operation, const CompareSwapPair& pair) noexcept {
-  fill_atomic_pair(
-      operation,
-      {.opcode = Opcode::kCompareSwap, .compare_or_add = pair.expected, .swap = pair.desired},
-      pair.at);
-}
-
-/// Where the old value of a pair goes.
-[[nodiscard]] std::uint64_t* before_of(FetchAddPair& pair) noexcept { return &pair.before; }
-[[nodiscard]] std::uint64_t* before_of(CompareSwapPair& pair) noexcept { return &pair.before; }
-
 [[gnu::always_inline]] inline void fetch_pair(Opcode opcode, const std::byte* remote,
                                               std::size_t length_bytes) noexcept {
   const std::size_t length = std::min(length_bytes, kPairFetchBytes);
@@ -93,14 +49,6 @@ void fill_pair(OperationRecord& operation, const CompareSwapPair& pair) noexcept
     std::memcpy(to, from, kPairLineBytes);
   else
     std::memcpy(to, from, length_bytes);
-}
-
-/// The local memory of a pair, as far as the engine knows it.
-[[nodiscard, gnu::always_inline]] inline LocalMemory* memory_of(const ReadPair& pair) noexcept {
-  return pair.into.memory();
-}
-[[nodiscard, gnu::always_inline]] inline LocalMemory* memory_of(const WritePair& pair) noexcept {
-  return pair.from.memory();
 }
 
 [[nodiscard]] std::chrono::nanoseconds time_for_pairs(const ManyOptions& options,
@@ -279,6 +227,7 @@ template <typename Pair>
 void ManyCall::run_single(const RegionGrant& region, Pair& pair, std::size_t index) noexcept {
   OperationRecord operation;
   fill_pair(operation, pair);
+  operation.memory = memory_of(pair);
   if (expired()) {
     operation.outcome = kPairExpired;
     EndTally{session_.metrics()}.add(operation);
@@ -331,6 +280,7 @@ std::size_t ManyCall::fill_quickly(const RegionGrant& region, std::span<Pair> pa
     ManyRecord& record = *ManyBatch::record_of(at);
     if (memory_of(pair) != memory) break;
     fill_pair(record, pair);
+    record.memory = memory;
     if (!region.admits(record)) break;
     record.submitted = submitted;
     record.deadline = deadline;
@@ -358,6 +308,7 @@ void ManyCall::fill_closely(const RegionGrant& region, Pair& pair) noexcept {
   ManyRecord& record = *ManyBatch::record_of(place_);
   const std::size_t index = next_index_++;
   fill_pair(record, pair);
+  record.memory = memory_of(pair);
   record.submitted = chunk_began_;
   record.deadline = deadline_;
   filled_closely_ = true;

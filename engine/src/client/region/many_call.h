@@ -17,27 +17,12 @@
 #include "client/datapath/lane_driver.h"
 #include "client/datapath/local_memory.h"
 #include "client/datapath/many_batch.h"
+#include "client/datapath/many_pairs.h"
 #include "client/datapath/operation.h"
 #include "client/region/region_grant.h"
 #include "transport/work_request.h"
 
 namespace remora::detail {
-
-/// The opcode of each kind of pair, and what a record has of it.
-[[nodiscard]] constexpr transport::Opcode opcode_of(const ReadPair* /*kind*/) noexcept {
-  return transport::Opcode::kRead;
-}
-[[nodiscard]] constexpr transport::Opcode opcode_of(const WritePair* /*kind*/) noexcept {
-  return transport::Opcode::kWrite;
-}
-[[nodiscard]] constexpr transport::Opcode opcode_of(const FetchAddPair* /*kind*/) noexcept {
-  return transport::Opcode::kFetchAdd;
-}
-[[nodiscard]] constexpr transport::Opcode opcode_of(const CompareSwapPair* /*kind*/) noexcept {
-  return transport::Opcode::kCompareSwap;
-}
-template <typename Pair>
-inline constexpr transport::Opcode kOpcodeOf = opcode_of(static_cast<const Pair*>(nullptr));
 
 /// By one thread: add(), for the pairs of each region in turn, then finish().
 class ManyCall {

@@ -1,0 +1,86 @@
+#pragma once
+
+/// What a record takes from each kind of pair of remora/engine/many.h.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <remora/engine/many.h>
+
+#include "client/datapath/operation.h"
+#include "transport/work_request.h"
+
+namespace remora::detail {
+
+[[nodiscard]] constexpr transport::Opcode opcode_of(const ReadPair* /*kind*/) noexcept {
+  return transport::Opcode::kRead;
+}
+[[nodiscard]] constexpr transport::Opcode opcode_of(const WritePair* /*kind*/) noexcept {
+  return transport::Opcode::kWrite;
+}
+[[nodiscard]] constexpr transport::Opcode opcode_of(const FetchAddPair* /*kind*/) noexcept {
+  return transport::Opcode::kFetchAdd;
+}
+[[nodiscard]] constexpr transport::Opcode opcode_of(const CompareSwapPair* /*kind*/) noexcept {
+  return transport::Opcode::kCompareSwap;
+}
+template <typename Pair>
+inline constexpr transport::Opcode kOpcodeOf = opcode_of(static_cast<const Pair*>(nullptr));
+
+/// The local memory of a pair, as far as the engine knows it; null for an atomic.
+[[nodiscard, gnu::always_inline]] inline LocalMemory* memory_of(const ReadPair& pair) noexcept {
+  return pair.into.memory();
+}
+[[nodiscard, gnu::always_inline]] inline LocalMemory* memory_of(const WritePair& pair) noexcept {
+  return pair.from.memory();
+}
+[[nodiscard]] inline LocalMemory* memory_of(const FetchAddPair& /*pair*/) noexcept {
+  return nullptr;
+}
+[[nodiscard]] inline LocalMemory* memory_of(const CompareSwapPair& /*pair*/) noexcept {
+  return nullptr;
+}
+
+/// Where the old value of a pair goes; null for a transfer.
+[[nodiscard]] inline std::uint64_t* before_of(const ReadPair& /*pair*/) noexcept { return nullptr; }
+[[nodiscard]] inline std::uint64_t* before_of(const WritePair& /*pair*/) noexcept {
+  return nullptr;
+}
+[[nodiscard]] inline std::uint64_t* before_of(FetchAddPair& pair) noexcept { return &pair.before; }
+[[nodiscard]] inline std::uint64_t* before_of(CompareSwapPair& pair) noexcept {
+  return &pair.before;
+}
+
+/// Fills in all that check() needs of a pair, but for the local memory: see memory_of().
+[[gnu::always_inline]] inline void fill_pair(OperationRecord& operation,
+                                             const ReadPair& pair) noexcept {
+  const std::span<std::byte> bytes = pair.into.bytes();
+  operation.request.opcode = transport::Opcode::kRead;
+  operation.request.local = bytes.data();
+  operation.offset_bytes = pair.from.bytes;
+  operation.length_bytes = bytes.size();
+}
+[[gnu::always_inline]] inline void fill_pair(OperationRecord& operation,
+                                             const WritePair& pair) noexcept {
+  const std::span<const std::byte> bytes = pair.from.bytes();
+  operation.request.opcode = transport::Opcode::kWrite;
+  // The record has one pointer for both directions; a write's bytes are only read.
+  operation.request.local = const_cast<std::byte*>(bytes.data());
+  operation.offset_bytes = pair.to.bytes;
+  operation.length_bytes = bytes.size();
+}
+inline void fill_pair(OperationRecord& operation, const FetchAddPair& pair) noexcept {
+  operation.request = {.opcode = transport::Opcode::kFetchAdd, .compare_or_add = pair.delta};
+  operation.offset_bytes = pair.at.bytes;
+  operation.length_bytes = sizeof(std::uint64_t);
+}
+inline void fill_pair(OperationRecord& operation, const CompareSwapPair& pair) noexcept {
+  operation.request = {.opcode = transport::Opcode::kCompareSwap,
+                       .compare_or_add = pair.expected,
+                       .swap = pair.desired};
+  operation.offset_bytes = pair.at.bytes;
+  operation.length_bytes = sizeof(std::uint64_t);
+}
+
+}  // namespace remora::detail
