@@ -1,9 +1,24 @@
 #include "client/datapath/many_batch.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <cstdio>
 #include <new>
 
+#include "client/datapath/many_pairs.h"
+
 namespace remora::detail {
+
+Error of_pair(const Error& error, const std::string& region_name, std::size_t index) noexcept {
+  // So much of the name that the index behind it has its place.
+  constexpr int kNameBytes = 70;
+  std::array<char, Error::kSubjectBytes> text{};
+  const int length = std::snprintf(text.data(), text.size(), "%.*s, pair %zu", kNameBytes,
+                                   region_name.c_str(), index);
+  return error.with_subject(
+      {text.data(), std::min(text.size() - 1, static_cast<std::size_t>(std::max(length, 0)))});
+}
 
 static_assert(std::has_single_bit(kManyInFlight), "CompletionSink needs a power of two");
 

@@ -1,12 +1,14 @@
 #pragma once
 
-/// What a record takes from each kind of pair of remora/engine/many.h.
+/// What a record takes from each kind of pair of remora/engine/many.h, and the error of a pair.
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include <remora/engine/many.h>
+#include <remora/result.h>
 
 #include "client/datapath/operation.h"
 #include "transport/work_request.h"
@@ -51,6 +53,10 @@ inline constexpr transport::Opcode kOpcodeOf = opcode_of(static_cast<const Pair*
 [[nodiscard]] inline std::uint64_t* before_of(CompareSwapPair& pair) noexcept {
   return &pair.before;
 }
+
+/// `error` of the pair of that index, in the region of that name: the subject says both.
+[[nodiscard, gnu::cold]] Error of_pair(const Error& error, const std::string& region_name,
+                                       std::size_t index) noexcept;
 
 /// Fills in all that check() needs of a pair, but for the local memory: see memory_of().
 [[gnu::always_inline]] inline void fill_pair(OperationRecord& operation,

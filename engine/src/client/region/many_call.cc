@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -28,8 +27,6 @@ constexpr std::size_t kMaxCopyBytes = std::size_t{64} << 10U;
 constexpr std::size_t kCopiesPerLook = 1024;
 /// Records in flight when the call fills again: half of them are free, so that chains stay long.
 constexpr std::size_t kRefillBelow = kManyInFlight / 2;
-/// Of a region's name in an error, so that the index behind it has its place.
-constexpr int kPairNameBytes = 70;
 
 constexpr Outcome kPairExpired{.ok = false, .code = Code::kTimedOut, .reason = Reason::kExpired};
 
@@ -106,11 +103,7 @@ Status ManyCall::finish() noexcept {
   operation.offset_bytes = failed_.offset_bytes;
   operation.length_bytes = failed_.length_bytes;
   operation.outcome = failed_.outcome;
-  std::array<char, Error::kSubjectBytes> text{};
-  const int length = std::snprintf(text.data(), text.size(), "%.*s, pair %zu", kPairNameBytes,
-                                   failed_.region->info().name.c_str(), failed_.index);
-  return failed_.region->error_of(operation).with_subject(
-      {text.data(), std::min(text.size() - 1, static_cast<std::size_t>(std::max(length, 0)))});
+  return of_pair(failed_.region->error_of(operation), failed_.region->info().name, failed_.index);
 }
 
 /// True: no more pairs begin.
