@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <poll.h>
+#include <string>
 #include <vector>
 
 #include "conformance_test.h"
@@ -252,6 +254,84 @@ TEST_P(ManyQueueTest, NoPlaceIsLost) {
   EXPECT_EQ(queue.size(), 0U);
   EXPECT_TRUE(queue.read_many(reads(bytes, kDepth)));
   EXPECT_EQ(drain(queue).size(), 1U);
+}
+
+TEST_P(ManyQueueTest, CallbackIsCalledOnceForAllPairs) {
+  const Region region = make_region();
+  CallbackQueue queue = region.callback_queue({.depth = 128}).value();
+  const std::vector<std::byte> model = noise(6400, 5);
+  std::vector<ManyOutcome> each(100);
+  std::atomic<int> calls{0};
+  std::atomic<bool> good{false};
+  const auto called = [&](int times) {
+    return eventually([&calls, times] { return calls == times; });
+  };
+  const auto note = [&](Completion& completion) {
+    good = completion.ok() && completion.tag() == 5;
+    ++calls;
+  };
+  ASSERT_TRUE(ok(queue.write_many(writes(model, 100), note, each, 5)));
+  ASSERT_TRUE(called(1));
+  EXPECT_TRUE(good);
+  EXPECT_TRUE(std::ranges::all_of(each, &ManyOutcome::ok));
+  std::vector<std::byte> into(6400);
+  ASSERT_TRUE(ok(queue.read_many(reads(into, 100), note, {}, 5)));
+  ASSERT_TRUE(called(2));
+  EXPECT_TRUE(good);
+  EXPECT_TRUE(same_bytes(into, model));
+  EXPECT_EQ(queue.size(), 0U);
+  std::vector<FetchAddPair> adds(50, FetchAddPair{ByteOffset{region.size_bytes() - 8}, 1});
+  ASSERT_TRUE(ok(queue.fetch_add_many(adds, note, {}, 5)));
+  ASSERT_TRUE(called(3));
+  std::uint64_t sum = 0;
+  for (const FetchAddPair& pair : adds) sum += pair.before;
+  EXPECT_EQ(sum, 49U * 50 / 2);
+}
+
+TEST_P(ManyQueueTest, CallbackIsToldOfTheFailedPair) {
+  const Region region = make_region();
+  CallbackQueue queue = region.callback_queue({.depth = 64}).value();
+  std::vector<std::byte> into(64 * 65);
+  std::atomic<int> calls{0};
+  const auto never = [](Completion&) { ADD_FAILURE() << "nothing was taken"; };
+  EXPECT_TRUE(fails_with(queue.read_many(reads(into, 65), never), Code::kLimitExceeded));
+  EXPECT_TRUE(fails_with(queue.read_many({}, never), Code::kInvalidArgument));
+  std::vector<ManyOutcome> each(3);
+  EXPECT_TRUE(fails_with(queue.read_many(reads(into, 4), never, each), Code::kInvalidArgument));
+  // All pairs, or one of them.
+  for (const std::size_t bad : {64UL, 1UL}) {
+    auto pairs = reads(into, 64);
+    for (std::size_t i = 0; i < bad; ++i) pairs[63 - i].from = ByteOffset{region.size_bytes()};
+    each.assign(64, ManyOutcome{});
+    const int before = calls;
+    ASSERT_TRUE(ok(queue.read_many(
+        pairs,
+        [&](Completion& completion) {
+          ASSERT_FALSE(completion.ok());
+          const Error error = completion.error();
+          EXPECT_EQ(error.code(), Code::kOutOfRange);
+          EXPECT_TRUE(error.subject().ends_with(", pair " + std::to_string(64 - bad))) << error;
+          ++calls;
+        },
+        each)));
+    ASSERT_TRUE(eventually([&] { return calls == before + 1; }));
+    for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(each[i].ok, i < 64 - bad) << i;
+  }
+}
+
+/// The destructor waits for groups in flight and their callbacks.
+TEST_P(ManyQueueTest, DestructorWaitsForGroups) {
+  const Region region = make_region();
+  std::vector<std::byte> into(64 * 60);
+  std::atomic<int> calls{0};
+  {
+    CallbackQueue queue = region.callback_queue({.depth = 64}).value();
+    ASSERT_TRUE(ok(queue.read_many(reads(into, 60), [&](Completion&) { ++calls; })));
+  }
+  EXPECT_EQ(calls, 1);
+  Queue queue = region.queue({.depth = 64}).value();
+  ASSERT_TRUE(queue.read_many(reads(into, 60)));
+  ASSERT_TRUE(ok(queue.submit()));
 }
 
 REMORA_CONFORMANCE(ManyQueueTest);

@@ -1,9 +1,13 @@
 #pragma once
 
 /// Many small operations in one call: up to kMaxMany pairs of a place in a region and local memory.
-/// A call takes no ticket, no slot and no place in a queue. See Region::read_many() and its
-/// neighbours for pairs of one region, and read_many() below for pairs of several regions of one
-/// session.
+/// A synchronous call takes no ticket, no slot and no place in a queue. See Region::read_many() and
+/// its neighbours for pairs of one region, and read_many() below for pairs of several regions of
+/// one session.
+///
+/// A Queue and a CallbackQueue take pairs, too, as one operation with one completion: see
+/// Queue::read_many(), CallbackQueue::read_many(). Each pair has a place of the queue there, and
+/// the pairs go as other operations of the queue do.
 ///
 /// **Each pair is an operation of its own.** A call of n pairs does what n operations of a Queue
 /// do, with the same guarantees (docs/guarantees.md):

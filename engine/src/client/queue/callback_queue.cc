@@ -188,6 +188,11 @@ void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
     poller_.notifier().notify();
     return;
   }
+  push_done(entry);
+}
+
+/// The poller calls back for an operation that has ended in this thread.
+void CallbackCore::push_done(CallbackEntry& entry) noexcept {
   OperationRecord* before = done_.load(std::memory_order_relaxed);
   do {
     entry.next = before;
@@ -212,7 +217,8 @@ bool CallbackCore::serve_done() noexcept {
 
 bool CallbackCore::serve() noexcept {
   if (size() == 0) return false;
-  const bool any = immediate_ && serve_done();
+  // Also where the lane completes operations: pairs that were refused are there.
+  const bool any = (immediate_ || done_.load(std::memory_order_relaxed) != nullptr) && serve_done();
   const auto earliest = [this] { return earliest_deadline(); };
   lane().wait(sink_, 0, DeadlineSource{earliest});
   const std::size_t completed = sink_.ready();
@@ -227,6 +233,8 @@ bool CallbackCore::serve() noexcept {
 void CallbackCore::end(CallbackEntry& entry) noexcept {
   entry.due.store(CallbackEntry::kNever, std::memory_order_relaxed);
   entry.name_memory(nullptr);
+  if (entry.group.head != nullptr) [[unlikely]]
+    return end_of_pair(entry);
   // The operation's room is free before its callback, which may use it.
   in_flight_.fetch_sub(1, std::memory_order_acq_rel);
   call(entry);

@@ -12,7 +12,6 @@
 
 #include <remora/engine/queue.h>
 
-#include "client/datapath/many_pairs.h"
 #include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 
@@ -132,10 +131,7 @@ Error QueueCore::error_of(const OperationRecord& operation) const noexcept {
   const RegionGrant* of = region_;
   for (const auto& [region, kept] : regions_)
     if (regions_.size() == 1 || region->owns(operation)) of = region;
-  const Error error = of->error_of(operation);
-  const auto& entry = static_cast<const QueueEntry&>(operation);
-  if (entry.group.failed != entry.ticket) return error;
-  return of_pair(error, of->info().name, entry.group.failed_index);
+  return error_in_group(of->error_of(operation), *of, static_cast<const QueueEntry&>(operation));
 }
 
 /// The operation can be handed out: tells the application's event loop.

@@ -53,6 +53,13 @@ struct QueueEntry : OperationRecord {
   QueueGroup group;
 };
 
+/// Notes in its head how an operation of a group has ended, which then is of no group any more.
+/// True: it was the last one, and the head has the outcome of the group.
+[[nodiscard]] bool count_end_of_pair(QueueEntry& entry) noexcept;
+/// `error` of an operation; of a group's it names the failed pair that stands first.
+[[nodiscard]] Error error_in_group(const Error& error, const RegionGrant& region,
+                                   const QueueEntry& entry) noexcept;
+
 /// Serials of the Completions of a queue that was moved from, and of a queue that a parent process
 /// made; no wait() returns them.
 inline constexpr std::uint64_t kNoQueueSerial = std::numeric_limits<std::uint64_t>::max();

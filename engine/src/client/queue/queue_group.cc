@@ -13,6 +13,39 @@
 
 namespace remora::detail {
 
+bool count_end_of_pair(QueueEntry& entry) noexcept {
+  QueueEntry& head = *std::exchange(entry.group.head, nullptr);
+  QueueGroup& group = head.group;
+  const Outcome& outcome = entry.outcome;
+  if (outcome.ok) {
+    if (entry.group.before != nullptr) *entry.group.before = entry.old_value;
+  } else {
+    if (entry.group.outcome != nullptr)
+      *entry.group.outcome = {
+          .ok = false, .code = outcome.code, .reason = outcome.reason, .status = outcome.status};
+    if (group.failed != head.ticket || entry.group.index < group.failed_index) {
+      group.failed = head.ticket;
+      group.failed_index = entry.group.index;
+      group.failed_outcome = outcome;
+      group.failed_offset_bytes = entry.offset_bytes;
+      group.failed_length_bytes = entry.length_bytes;
+    }
+  }
+  if (--group.left_count != 0) return false;
+  if (group.failed == head.ticket) {
+    head.outcome = group.failed_outcome;
+    head.offset_bytes = group.failed_offset_bytes;
+    head.length_bytes = group.failed_length_bytes;
+  }
+  return true;
+}
+
+Error error_in_group(const Error& error, const RegionGrant& region,
+                     const QueueEntry& entry) noexcept {
+  if (entry.group.failed != entry.ticket) return error;
+  return of_pair(error, region.info().name, entry.group.failed_index);
+}
+
 template <typename Pair>
 Ticket QueueCore::take_group(std::span<Pair> pairs, std::span<ManyOutcome> each,
                              std::uint64_t tag) noexcept {
@@ -63,24 +96,8 @@ void QueueCore::make_ready(QueueEntry& entry, bool ok) noexcept {
 /// A pair has ended: its place is free, unless it is the head's. The head is ready when all pairs
 /// of the group have ended.
 void QueueCore::end_of_pair(QueueEntry& entry) noexcept {
-  QueueEntry& head = *std::exchange(entry.group.head, nullptr);
-  QueueGroup& group = head.group;
-  const Outcome& outcome = entry.outcome;
-  if (outcome.ok) {
-    if (entry.group.before != nullptr) *entry.group.before = entry.old_value;
-  } else {
-    if (entry.group.outcome != nullptr)
-      *entry.group.outcome = {
-          .ok = false, .code = outcome.code, .reason = outcome.reason, .status = outcome.status};
-    if (group.failed != head.ticket || entry.group.index < group.failed_index) {
-      group.failed = head.ticket;
-      group.failed_index = entry.group.index;
-      group.failed_outcome = outcome;
-      group.failed_offset_bytes = entry.offset_bytes;
-      group.failed_length_bytes = entry.length_bytes;
-    }
-  }
-  const bool last = --group.left_count == 0;
+  QueueEntry& head = *entry.group.head;
+  const bool last = count_end_of_pair(entry);
   if (&entry != &head) {
     entry.next = free_;
     free_ = &entry;
@@ -89,13 +106,7 @@ void QueueCore::end_of_pair(QueueEntry& entry) noexcept {
   }
   if (!last) return;
   --group_count_;
-  const bool ok = group.failed != head.ticket;
-  if (!ok) {  // for error_of()
-    head.outcome = group.failed_outcome;
-    head.offset_bytes = group.failed_offset_bytes;
-    head.length_bytes = group.failed_length_bytes;
-  }
-  make_ready(head, ok);
+  make_ready(head, head.outcome.ok);
 }
 
 /// Waits until `at_least` completions are ready, or nothing is left that could end. A number of
