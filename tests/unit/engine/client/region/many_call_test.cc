@@ -123,7 +123,8 @@ TEST_F(ManyCallTest, ChainThatTheLaneDoesNotTakeBreaksIt) {
   std::size_t failed = 0;
   for (const ManyOutcome& outcome : each) failed += outcome.ok ? 0 : 1;
   EXPECT_GE(failed, 30U) << "those that were not taken";
-  EXPECT_EQ(each[39].code, Code::kConnectionLost) << "it never left";
+  EXPECT_FALSE(each[39].ok);
+  EXPECT_NE(each[39].code, Code::kIndeterminate) << "it never left";
 }
 
 }  // namespace
