@@ -58,23 +58,31 @@ inline constexpr transport::Opcode kOpcodeOf = opcode_of(static_cast<const Pair*
 [[nodiscard, gnu::cold]] Error of_pair(const Error& error, const std::string& region_name,
                                        std::size_t index) noexcept;
 
-/// Fills in all that check() needs of a pair, but for the local memory: see memory_of().
-[[gnu::always_inline]] inline void fill_pair(OperationRecord& operation,
-                                             const ReadPair& pair) noexcept {
+/// The bytes of a transfer.
+struct PairBytes {
+  std::uint64_t offset_bytes;  ///< in the region
+  std::byte* local;            ///< a write only reads them
+  std::size_t length_bytes;
+};
+[[nodiscard, gnu::always_inline]] inline PairBytes bytes_of(const ReadPair& pair) noexcept {
   const std::span<std::byte> bytes = pair.into.bytes();
-  operation.request.opcode = transport::Opcode::kRead;
-  operation.request.local = bytes.data();
-  operation.offset_bytes = pair.from.bytes;
-  operation.length_bytes = bytes.size();
+  return {pair.from.bytes, bytes.data(), bytes.size()};
 }
-[[gnu::always_inline]] inline void fill_pair(OperationRecord& operation,
-                                             const WritePair& pair) noexcept {
+[[nodiscard, gnu::always_inline]] inline PairBytes bytes_of(const WritePair& pair) noexcept {
   const std::span<const std::byte> bytes = pair.from.bytes();
-  operation.request.opcode = transport::Opcode::kWrite;
-  // The record has one pointer for both directions; a write's bytes are only read.
-  operation.request.local = const_cast<std::byte*>(bytes.data());
-  operation.offset_bytes = pair.to.bytes;
-  operation.length_bytes = bytes.size();
+  // A record has one pointer for both directions.
+  return {pair.to.bytes, const_cast<std::byte*>(bytes.data()), bytes.size()};
+}
+
+/// Fills in all that check() needs of a pair, but for the local memory: see memory_of().
+template <typename Transfer>
+[[gnu::always_inline]] inline void fill_pair(OperationRecord& operation,
+                                             const Transfer& pair) noexcept {
+  const PairBytes bytes = bytes_of(pair);
+  operation.request.opcode = kOpcodeOf<Transfer>;
+  operation.request.local = bytes.local;
+  operation.offset_bytes = bytes.offset_bytes;
+  operation.length_bytes = bytes.length_bytes;
 }
 inline void fill_pair(OperationRecord& operation, const FetchAddPair& pair) noexcept {
   operation.request = {.opcode = transport::Opcode::kFetchAdd, .compare_or_add = pair.delta};

@@ -143,37 +143,56 @@ void ManyCall::expire_all(const RegionGrant& region, std::span<Pair> pairs) noex
 
 template <typename Pair>
 void ManyCall::add_copies(const RegionGrant& region, std::span<Pair> pairs) noexcept {
-  constexpr Opcode kOpcode = kOpcodeOf<Pair>;
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
+  while (!pairs.empty()) {
     if (expired_) [[unlikely]]
-      return expire_all(region, pairs.subspan(i));
-    OperationRecord wanted;
-    fill_pair(wanted, pairs[i]);
-    std::byte* const remote = region.mapped_bytes(kOpcode, ByteOffset{wanted.offset_bytes},
-                                                  wanted.request.local, wanted.length_bytes);
-    if (remote == nullptr || wanted.length_bytes > kMaxCopyBytes) [[unlikely]] {
+      return expire_all(region, pairs);
+    pairs = pairs.subspan(gather_copies(region, pairs));
+    if (copy_count_ == kMaxCopies || copy_bytes_ >= kCopyRoundBytes) {
       copy_all();
-      run_single(region, pairs[i], next_index_++);
-      continue;
+    } else if (!pairs.empty()) {
+      copy_all();
+      run_single(region, pairs.front(), next_index_++);
+      pairs = pairs.subspan(1);
     }
-    fetch_pair(kOpcode, remote, wanted.length_bytes);
-    copies_[copy_count_++] = {.remote = remote,
-                              .local = wanted.request.local,
-                              .length_bytes = wanted.length_bytes,
-                              .region = &region,
-                              .index = next_index_++};
-    copy_bytes_ += wanted.length_bytes;
-    if (copy_count_ == kMaxCopies || copy_bytes_ >= kCopyRoundBytes) copy_all();
   }
 }
 
-/// Carries out the copies that have passed their checks.
+/// Checks pairs and fetches their bytes, until the round is full or a pair is none for it. Returns
+/// how many. Each pair goes through this loop: it keeps the members that it needs in registers.
+template <typename Pair>
+std::size_t ManyCall::gather_copies(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  constexpr Opcode kOpcode = kOpcodeOf<Pair>;
+  const std::size_t room = std::min(pairs.size(), kMaxCopies - copy_count_);
+  Copy* const first = copies_.data() + copy_count_;
+  std::size_t round_bytes = copy_bytes_;
+  std::size_t count = 0;
+  for (; count != room && round_bytes < kCopyRoundBytes; ++count) {
+    const PairBytes bytes = bytes_of(pairs[count]);
+    std::byte* const remote = region.mapped_bytes(kOpcode, ByteOffset{bytes.offset_bytes},
+                                                  bytes.local, bytes.length_bytes);
+    if (remote == nullptr || bytes.length_bytes > kMaxCopyBytes) [[unlikely]]
+      break;
+    fetch_pair(kOpcode, remote, bytes.length_bytes);
+    first[count] = {.remote = remote,
+                    .local = bytes.local,
+                    .length_bytes = bytes.length_bytes,
+                    .region = &region};
+    round_bytes += bytes.length_bytes;
+  }
+  copy_count_ += count;
+  copy_bytes_ = round_bytes;
+  next_index_ += count;
+  return count;
+}
+
+/// Carries out the copies of the round, whose pairs are the last ones that have an index.
 void ManyCall::copy_all() noexcept {
   const std::span<const Copy> copies{copies_.data(), std::exchange(copy_count_, 0)};
   const std::size_t bytes = std::exchange(copy_bytes_, 0);
   if (copies.empty()) return;
   if (!lane_.may_copy()) [[unlikely]] {
-    for (const Copy& copy : copies) run_copy(copy);
+    std::size_t index = next_index_ - copies.size();
+    for (const Copy& copy : copies) run_copy(copy, index++);
     return;
   }
   if (opcode_ == Opcode::kRead)
@@ -191,7 +210,7 @@ void ManyCall::copy_all() noexcept {
 }
 
 /// A copy that found its session interrupted: the driver waits until it is resumed, or ends.
-void ManyCall::run_copy(const Copy& copy) noexcept {
+void ManyCall::run_copy(const Copy& copy, std::size_t index) noexcept {
   OperationRecord operation;
   operation.request = {.local = copy.local,
                        .length_bytes = static_cast<std::uint32_t>(copy.length_bytes),
@@ -212,7 +231,7 @@ void ManyCall::run_copy(const Copy& copy) noexcept {
   } else {
     lane_.run(operation);
   }
-  if (!operation.outcome.ok) fail(*copy.region, copy.index, operation);
+  if (!operation.outcome.ok) fail(*copy.region, index, operation);
 }
 
 /// A pair that mapped_bytes() does not admit, or a long one.

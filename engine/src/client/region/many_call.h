@@ -49,7 +49,6 @@ class ManyCall {
     std::byte* local;
     std::size_t length_bytes;
     const RegionGrant* region;
-    std::size_t index;
   };
   static constexpr std::size_t kMaxCopies = 64;
   /// The failed pair with the lowest index.
@@ -74,8 +73,11 @@ class ManyCall {
   void add_copies(const RegionGrant& region, std::span<Pair> pairs) noexcept;
   template <typename Pair>
   void run_single(const RegionGrant& region, Pair& pair, std::size_t index) noexcept;
+  template <typename Pair>
+  [[nodiscard]] std::size_t gather_copies(const RegionGrant& region,
+                                          std::span<Pair> pairs) noexcept;
   void copy_all() noexcept;
-  void run_copy(const Copy& copy) noexcept;
+  void run_copy(const Copy& copy, std::size_t index) noexcept;
 
   // Lanes that take requests, and atomics.
   template <typename Pair>
