@@ -15,11 +15,11 @@
 namespace remora::test {
 namespace {
 
-constexpr std::uint64_t kRegionBytes = 512_KiB;
+constexpr std::uint64_t kManyRegionBytes = 512_KiB;
 
 class ManyTest : public ConformanceTest {
  protected:
-  Region region_of(std::uint64_t size_bytes = kRegionBytes) {
+  Region region_of(std::uint64_t size_bytes = kManyRegionBytes) {
     return make_region({.size_bytes = size_bytes});
   }
   /// `count` parts of `bytes`, each of `length_bytes`, at multiples of `stride_bytes` in the
@@ -59,7 +59,7 @@ TEST_P(ManyTest, DoesWhatSingleOperationsDo) {
     for (Slot& slot : taken) fill(slot.bytes(), 3 * round + 2);
     std::vector<WritePair> pairs;
     // One pair for each stretch of 4 KiB, in a random order: pairs of one call are unordered.
-    for (std::uint64_t i = 0; i < kRegionBytes / 4096; ++i) {
+    for (std::uint64_t i = 0; i < kManyRegionBytes / 4096; ++i) {
       const ByteOffset to{i * 4096 + random.below(512)};
       const std::size_t length = 1 + random.below(3000);
       const std::size_t part = random.below(own.size() - length);
@@ -80,7 +80,7 @@ TEST_P(ManyTest, DoesWhatSingleOperationsDo) {
 
 TEST_P(ManyTest, ReadsBringEachPairItsBytes) {
   const Region region = region_of();
-  const std::vector<std::byte> model = noise(kRegionBytes, 4);
+  const std::vector<std::byte> model = noise(kManyRegionBytes, 4);
   ASSERT_TRUE(ok(region.write(ByteOffset{0}, model)));
   Random random{5};
   std::vector<std::byte> own(256_KiB);
@@ -91,7 +91,7 @@ TEST_P(ManyTest, ReadsBringEachPairItsBytes) {
     std::vector<std::span<std::byte>> places;
     for (std::size_t i = 0; i < 300; ++i) {
       const std::size_t length = 1 + random.below(length_max);
-      const ByteOffset from{random.below(kRegionBytes - length)};
+      const ByteOffset from{random.below(kManyRegionBytes - length)};
       std::vector<std::byte>& bytes = i % 2 == 0 ? own : plain;
       places.push_back(std::span{bytes}.subspan(i * 800, length));
       if (i % 2 == 0)
@@ -163,7 +163,7 @@ TEST_P(ManyTest, BadPairEndsAlone) {
   std::vector<WritePair> pairs = writes(model, 64, 64, 128);
   std::vector<std::byte> own(100);
   const RegisteredMemory memory = engine().register_memory(own).value();
-  pairs[40].to = ByteOffset{kRegionBytes - 63};
+  pairs[40].to = ByteOffset{kManyRegionBytes - 63};
   pairs[17].to = ByteOffset{UINT64_MAX - 5};
   pairs[50].from = std::span<const std::byte>{};
   pairs[51].from = std::span<const std::byte>{static_cast<const std::byte*>(nullptr), 8};
@@ -249,7 +249,7 @@ TEST_P(ManyTest, AtomicsOfOneWordAreAtomicAmongEachOther) {
 TEST_P(ManyTest, MisalignedAtomicEndsAlone) {
   const Region region = region_of();
   std::array<FetchAddPair, 4> adds{FetchAddPair{ByteOffset{0}, 1}, FetchAddPair{ByteOffset{12}, 1},
-                                   FetchAddPair{ByteOffset{kRegionBytes}, 1},
+                                   FetchAddPair{ByteOffset{kManyRegionBytes}, 1},
                                    FetchAddPair{ByteOffset{16}, 1}};
   std::array<ManyOutcome, 4> each{};
   const Status status = region.fetch_add_many(adds, {.each = each});
@@ -386,7 +386,7 @@ TEST_P(ManyTest, FenceInTheMiddleOfACall) {
     const Region region = region_of();
     const Engine other_engine = open_engine();
     const Region other = other_engine.open_region(uri(region.info().name), Rights::kAll).value();
-    const std::vector<std::byte> ones(kRegionBytes / 2, std::byte{1});
+    const std::vector<std::byte> ones(kManyRegionBytes / 2, std::byte{1});
     const std::vector<WritePair> pairs = writes(ones, 4096, 64, 128);
     std::atomic<bool> began{false};
     std::atomic<bool> refused{false};
@@ -406,7 +406,7 @@ TEST_P(ManyTest, FenceInTheMiddleOfACall) {
     EXPECT_TRUE(eventually([&] { return began.load(); }));
     const auto fenced = other.fence();
     if (fenced.ok()) {
-      const std::vector<std::byte> twos(kRegionBytes, std::byte{2});
+      const std::vector<std::byte> twos(kManyRegionBytes, std::byte{2});
       EXPECT_TRUE(ok(fenced->write(ByteOffset{0}, twos)));
       writer.join();
       EXPECT_TRUE(same_bytes(read_all(*fenced), twos)) << "a pair landed after the fence";
@@ -453,18 +453,18 @@ class ManyExtentsTest : public ManyTest {
 
 TEST_P(ManyExtentsTest, PairsAcrossEachEdgeAreWhole) {
   const Region region = region_of();
-  const std::vector<std::byte> model = noise(kRegionBytes, 15);
+  const std::vector<std::byte> model = noise(kManyRegionBytes, 15);
   std::vector<WritePair> pairs;
   constexpr std::uint64_t kStep = 64_KiB / 3;
-  for (std::uint64_t at = 0; at < kRegionBytes; at += kStep)
+  for (std::uint64_t at = 0; at < kManyRegionBytes; at += kStep)
     pairs.push_back(
-        {ByteOffset{at}, std::span{model}.subspan(at, std::min(kStep, kRegionBytes - at))});
+        {ByteOffset{at}, std::span{model}.subspan(at, std::min(kStep, kManyRegionBytes - at))});
   ASSERT_TRUE(ok(region.write_many(pairs)));
-  std::vector<std::byte> into(kRegionBytes);
+  std::vector<std::byte> into(kManyRegionBytes);
   std::vector<ReadPair> read;
-  for (std::uint64_t at = 0; at < kRegionBytes; at += 1000)
-    read.push_back({ByteOffset{at},
-                    std::span{into}.subspan(at, std::min<std::uint64_t>(1000, kRegionBytes - at))});
+  for (std::uint64_t at = 0; at < kManyRegionBytes; at += 1000)
+    read.push_back({ByteOffset{at}, std::span{into}.subspan(
+                                        at, std::min<std::uint64_t>(1000, kManyRegionBytes - at))});
   ASSERT_TRUE(ok(region.read_many(read)));
   EXPECT_TRUE(same_bytes(into, model));
 }
