@@ -1,7 +1,7 @@
 #include "client/region/many_call.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -18,13 +18,15 @@ namespace {
 constexpr std::uint32_t kPairLineBytes = 64;
 /// This much of the bytes of a pair in the region is fetched ahead of the copy.
 constexpr std::size_t kPairFetchBytes = 256;
-/// The copies of one round end here: what was fetched is still in the L1 cache then, and a
-/// revocation does not wait longer for the calling thread than for a single operation.
+/// A round of copies ends here: what was fetched is still in the L1 cache then, and a revocation
+/// does not wait for long.
 constexpr std::size_t kCopyRoundBytes = std::size_t{16} << 10U;
 /// Longer pairs go as single operations, which check deadline and server as they copy.
 constexpr std::size_t kMaxCopyBytes = std::size_t{64} << 10U;
-/// Copies between two looks at the clock, each kCopyRoundBytes counting as kMaxCopies of them.
-constexpr std::size_t kCopiesPerLook = 1024;
+/// Rounds between two looks at the clock.
+constexpr std::size_t kRoundsPerLook = 16;
+/// Copies of one round, at most.
+constexpr std::size_t kMaxCopies = 64;
 /// Records in flight when the call fills again: half of them are free, so that chains stay long.
 constexpr std::size_t kRefillBelow = kManyInFlight / 2;
 
@@ -56,8 +58,7 @@ constexpr Outcome kPairExpired{.ok = false, .code = Code::kTimedOut, .reason = R
 
 }  // namespace
 
-// NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the arrays are filled as far as they
-// count
+// NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): uses_ is filled as far as it counts
 ManyCall::ManyCall(SessionCore& session, Opcode opcode, const ManyOptions& options) noexcept
     : session_{session},
       lane_{session.lane_of_thread()},
@@ -66,7 +67,7 @@ ManyCall::ManyCall(SessionCore& session, Opcode opcode, const ManyOptions& optio
       deadline_{deadline_after(began_, time_for_pairs(options, session))},
       each_{options.each},
       mapped_{lane_.depth() == 0 && transport::is_transfer(opcode)},
-      copies_until_clock_{kCopiesPerLook},
+      rounds_until_clock_{kRoundsPerLook},
       chunk_began_{began_} {
   std::fill(each_.begin(), each_.end(), ManyOutcome{});
   if (mapped_) return;
@@ -88,7 +89,6 @@ void ManyCall::add(const RegionGrant& region, std::span<Pair> pairs) noexcept {
 
 Status ManyCall::finish() noexcept {
   if (mapped_) {
-    copy_all();
     if (copied_count_ != 0)
       session_.metrics().ended(session_.metrics().recorder(), opcode_, latency_now() - began_,
                                copied_count_, copied_bytes_);
@@ -146,25 +146,24 @@ void ManyCall::add_copies(const RegionGrant& region, std::span<Pair> pairs) noex
   while (!pairs.empty()) {
     if (expired_) [[unlikely]]
       return expire_all(region, pairs);
-    pairs = pairs.subspan(gather_copies(region, pairs));
-    if (copy_count_ == kMaxCopies || copy_bytes_ >= kCopyRoundBytes) {
-      copy_all();
-    } else if (!pairs.empty()) {
-      copy_all();
+    std::size_t count = copy_round(region, pairs);
+    if (count == 0) [[unlikely]] {
       run_single(region, pairs.front(), next_index_++);
-      pairs = pairs.subspan(1);
+      count = 1;
     }
+    pairs = pairs.subspan(count);
   }
 }
 
-/// Checks pairs and fetches their bytes, until the round is full or a pair is none for it. Returns
-/// how many. Each pair goes through this loop: it keeps the members that it needs in registers.
+/// Checks pairs and fetches their bytes, until the round is full or a pair is none for it; then
+/// copies them. Returns how many. 0: the first pair is none for it, or the session is interrupted.
 template <typename Pair>
-std::size_t ManyCall::gather_copies(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+std::size_t ManyCall::copy_round(const RegionGrant& region, std::span<Pair> pairs) noexcept {
   constexpr Opcode kOpcode = kOpcodeOf<Pair>;
-  const std::size_t room = std::min(pairs.size(), kMaxCopies - copy_count_);
-  Copy* const first = copies_.data() + copy_count_;
-  std::size_t round_bytes = copy_bytes_;
+  const RegionGrant::CopiesUnderWay under_way{region};
+  std::array<std::byte*, kMaxCopies> remotes;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+  const std::size_t room = std::min(pairs.size(), kMaxCopies);
+  std::size_t round_bytes = 0;
   std::size_t count = 0;
   for (; count != room && round_bytes < kCopyRoundBytes; ++count) {
     const PairBytes bytes = bytes_of(pairs[count]);
@@ -173,68 +172,30 @@ std::size_t ManyCall::gather_copies(const RegionGrant& region, std::span<Pair> p
     if (remote == nullptr || bytes.length_bytes > kMaxCopyBytes) [[unlikely]]
       break;
     fetch_pair(kOpcode, remote, bytes.length_bytes);
-    first[count] = {.remote = remote,
-                    .local = bytes.local,
-                    .length_bytes = bytes.length_bytes,
-                    .region = &region};
+    remotes[count] = remote;
     round_bytes += bytes.length_bytes;
   }
-  copy_count_ += count;
-  copy_bytes_ = round_bytes;
+  if (count == 0 || !lane_.may_copy()) [[unlikely]]
+    return 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const PairBytes bytes = bytes_of(pairs[i]);
+    if constexpr (kOpcode == Opcode::kRead)
+      copy_pair(bytes.local, remotes[i], bytes.length_bytes);
+    else
+      copy_pair(remotes[i], bytes.local, bytes.length_bytes);
+  }
   next_index_ += count;
+  copied_count_ += count;
+  copied_bytes_ += round_bytes;
+  if (--rounds_until_clock_ == 0) {
+    rounds_until_clock_ = kRoundsPerLook;
+    (void)expired();
+  }
   return count;
 }
 
-/// Carries out the copies of the round, whose pairs are the last ones that have an index.
-void ManyCall::copy_all() noexcept {
-  const std::span<const Copy> copies{copies_.data(), std::exchange(copy_count_, 0)};
-  const std::size_t bytes = std::exchange(copy_bytes_, 0);
-  if (copies.empty()) return;
-  if (!lane_.may_copy()) [[unlikely]] {
-    std::size_t index = next_index_ - copies.size();
-    for (const Copy& copy : copies) run_copy(copy, index++);
-    return;
-  }
-  if (opcode_ == Opcode::kRead)
-    for (const Copy& copy : copies) copy_pair(copy.local, copy.remote, copy.length_bytes);
-  else
-    for (const Copy& copy : copies) copy_pair(copy.remote, copy.local, copy.length_bytes);
-  copied_count_ += copies.size();
-  copied_bytes_ += bytes;
-  if (copies_until_clock_ > kMaxCopies) {
-    copies_until_clock_ -= kMaxCopies;
-    return;
-  }
-  copies_until_clock_ = kCopiesPerLook;
-  (void)expired();
-}
-
-/// A copy that found its session interrupted: the driver waits until it is resumed, or ends.
-void ManyCall::run_copy(const Copy& copy, std::size_t index) noexcept {
-  OperationRecord operation;
-  operation.request = {.local = copy.local,
-                       .length_bytes = static_cast<std::uint32_t>(copy.length_bytes),
-                       .remote_address = std::bit_cast<std::uintptr_t>(copy.remote),
-                       .remote_key = copy.region->extents().front().remote_key,
-                       .opcode = opcode_};
-  operation.offset_bytes =
-      operation.request.remote_address - copy.region->extents().front().remote_address;
-  operation.length_bytes = copy.length_bytes;
-  operation.memory = nullptr;
-  operation.whole = true;
-  operation.submitted = began_;
-  operation.deadline = deadline_;
-  operation.outcome = {};
-  if (expired()) {
-    operation.outcome = kPairExpired;
-    EndTally{session_.metrics()}.add(operation);
-  } else {
-    lane_.run(operation);
-  }
-  if (!operation.outcome.ok) fail(*copy.region, index, operation);
-}
-
-/// A pair that mapped_bytes() does not admit, or a long one.
+/// A pair that is none for copy_round(): a long one, one that mapped_bytes() does not admit, or any
+/// while the session is interrupted, for which the driver waits.
 template <typename Pair>
 void ManyCall::run_single(const RegionGrant& region, Pair& pair, std::size_t index) noexcept {
   OperationRecord operation;

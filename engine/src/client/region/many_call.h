@@ -43,14 +43,6 @@ class ManyCall {
   Status finish() noexcept;
 
  private:
-  /// A copy that has passed its check.
-  struct Copy {
-    std::byte* remote;
-    std::byte* local;
-    std::size_t length_bytes;
-    const RegionGrant* region;
-  };
-  static constexpr std::size_t kMaxCopies = 64;
   /// The failed pair with the lowest index.
   struct Failed {
     const RegionGrant* region = nullptr;  ///< null: none has failed
@@ -74,10 +66,7 @@ class ManyCall {
   template <typename Pair>
   void run_single(const RegionGrant& region, Pair& pair, std::size_t index) noexcept;
   template <typename Pair>
-  [[nodiscard]] std::size_t gather_copies(const RegionGrant& region,
-                                          std::span<Pair> pairs) noexcept;
-  void copy_all() noexcept;
-  void run_copy(const Copy& copy, std::size_t index) noexcept;
+  [[nodiscard]] std::size_t copy_round(const RegionGrant& region, std::span<Pair> pairs) noexcept;
 
   // Lanes that take requests, and atomics.
   template <typename Pair>
@@ -106,9 +95,7 @@ class ManyCall {
   std::size_t next_index_ = 0;
   Failed failed_;
 
-  std::size_t copy_count_ = 0;
-  std::size_t copy_bytes_ = 0;
-  std::size_t copies_until_clock_;
+  std::size_t rounds_until_clock_;
   std::uint64_t copied_count_ = 0;
   std::uint64_t copied_bytes_ = 0;
 
@@ -124,7 +111,6 @@ class ManyCall {
   LocalMemory* last_memory_ = nullptr;  ///< its use is counted, or need not be
   std::size_t use_count_ = 0;
   std::array<LocalMemory*, kMaxUses> uses_;
-  std::array<Copy, kMaxCopies> copies_;
 };
 
 extern template void ManyCall::add<const ReadPair>(const RegionGrant&,

@@ -308,8 +308,9 @@ void RegionGrant::remove_queue(const RevocationListener& queue) noexcept {
 }
 
 bool RegionGrant::tell_queues() noexcept {
+  // An exchange, not a load: copies that begin after it find the grant revoked.
+  bool all = copies_.fetch_add(0, std::memory_order_acq_rel) == 0;
   const MutexLock lock{queues_mutex_};
-  bool all = true;
   for (QueueToTell& each : queues_) {
     each.told = each.told || each.queue->request_refusal();
     all = all && each.told;

@@ -120,6 +120,22 @@ class RegionGrant final : public RevocableGrant {
     operation.whole = true;
     return true;
   }
+  /// While a thread copies bytes of mapped memory whose check it has made in the same scope: a
+  /// revocation waits for its end.
+  class CopiesUnderWay {
+   public:
+    explicit CopiesUnderWay(const RegionGrant& region) noexcept : copies_{region.copies_} {
+      // The check, which comes after it, sees a revocation that tell_queues() has not counted it
+      // for.
+      copies_.fetch_add(1, std::memory_order_acq_rel);
+    }
+    ~CopiesUnderWay() { copies_.fetch_sub(1, std::memory_order_release); }
+    CopiesUnderWay(const CopiesUnderWay&) = delete;
+    CopiesUnderWay& operator=(const CopiesUnderWay&) = delete;
+
+   private:
+    std::atomic<std::uint32_t>& copies_;
+  };
   /// The mapped bytes of a transfer in the region, if it passes its check; null for a transfer that
   /// check() may admit or refuse. Only where the session maps memory.
   [[nodiscard, gnu::always_inline]] std::byte* mapped_bytes(
@@ -225,7 +241,8 @@ class RegionGrant final : public RevocableGrant {
     RevocationListener* queue;
     bool told;
   };
-  Mutex queues_mutex_;
+  alignas(64) mutable std::atomic<std::uint32_t> copies_{0};  ///< see CopiesUnderWay
+  alignas(64) Mutex queues_mutex_;
   std::vector<QueueToTell> queues_ REMORA_GUARDED_BY(queues_mutex_);
   RegionAsyncQueue async_queue_;
 };
