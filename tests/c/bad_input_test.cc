@@ -294,9 +294,9 @@ TEST_F(BadInputTest, WrongArgumentsOfCallsWithManyPairs) {
   EXPECT_EQ(read(region_, nullptr, 0, each.data()), REMORA_OK);
   expect(REMORA_INVALID_ARGUMENT, read(nullptr, pairs.data(), 2, nullptr), "remora_region");
   expect(REMORA_INVALID_ARGUMENT, read(region_, nullptr, 1, nullptr), "pairs");
-  expect(REMORA_INVALID_ARGUMENT, read(region_, misaligned<remora_pair>(), 1, nullptr), "pairs");
+  expect(REMORA_INVALID_ARGUMENT, read(region_, misaligned<remora_pair>(), 1, nullptr), "aligned");
   expect(REMORA_INVALID_ARGUMENT, read(region_, pairs.data(), 2, misaligned<remora_pair_outcome>()),
-         "each");
+         "aligned");
   // A count that no array has: it is not touched.
   expect(REMORA_LIMIT_EXCEEDED, read(region_, pairs.data(), SIZE_MAX, each.data()), "65536");
   remora_add_pair add{4, 1, 0};

@@ -106,12 +106,16 @@ TEST_P(ManyLossTest, DeadlineIsOneForAllPairs) {
   const Memory memory = memory_of(1);
   std::vector<ManyOutcome> each(kPairs);
   faults_.hold_completions();
+  const std::uint64_t requests = faults_.counts().requests;
   const Timed timed;
   EXPECT_FALSE(region.write_many(writes(memory), {.deadline = 1s, .each = each}).ok());
   EXPECT_TRUE(timed.took_at_most(1s + kGrace));
   faults_.release_completions();
-  // The first of them were posted; the last ones found no room, and were not.
-  EXPECT_EQ(each.front().code, Code::kIndeterminate);
+  // The first of them were posted, unless this thread had no processor until the deadline; the last
+  // ones found no room.
+  if (faults_.counts().requests != requests) {
+    EXPECT_EQ(each.front().code, Code::kIndeterminate);
+  }
   EXPECT_EQ(each.back().code, Code::kTimedOut);
   for (const ManyOutcome& outcome : each)
     EXPECT_TRUE(!outcome.ok &&
@@ -146,9 +150,9 @@ TEST_P(ManyServerLossTest, EachPairOfAKilledServerEnds) {
   } while (status.ok() && timed.took_at_most(10s));
   EXPECT_FALSE(status.ok());
   for (const ManyOutcome& outcome : each)
-    if (!outcome.ok)
-      EXPECT_TRUE(outcome.code == Code::kTimedOut || outcome.code == Code::kConnectionLost)
-          << to_string(outcome.code);
+    EXPECT_TRUE(outcome.ok || outcome.code == Code::kTimedOut ||
+                outcome.code == Code::kConnectionLost)
+        << to_string(outcome.code);
 }
 
 REMORA_CONFORMANCE(ManyServerLossTest);
