@@ -10,6 +10,7 @@
 
 #include "base/closed.h"
 #include "base/log.h"
+#include "client/datapath/mapped_access.h"
 #include "client/queue/callback_core.h"
 #include "client/services/engine_services.h"
 #include "client/services/poller.h"
@@ -184,11 +185,20 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
 
 /// For mapped remote memory: this thread does the work, and the poller calls back.
 void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
-  if (!lane().try_run(entry)) [[unlikely]] {
-    poller_.notifier().notify();
-    return;
+  bool ended = true;
+  {
+    const MappedAccess access{region_->serial()};
+    if (const Reason why = region_->revoked(); why != Reason::kNone) [[unlikely]] {
+      entry.outcome = Outcome::failure(Code::kAccessRefused, why);
+      EndTally{region_->session().metrics()}.add(entry);
+    } else {
+      ended = lane().try_run(entry);
+    }
   }
-  push_done(entry);
+  if (ended) [[likely]]
+    push_done(entry);
+  else
+    poller_.notifier().notify();
 }
 
 /// The poller calls back for an operation that has ended in this thread.

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "client/datapath/client_metrics.h"
+#include "client/datapath/mapped_access.h"
 #include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 
@@ -34,6 +36,13 @@ constexpr Outcome kPairExpired{.ok = false, .code = Code::kTimedOut, .reason = R
 
 [[gnu::always_inline]] inline void fetch_pair(Opcode opcode, const std::byte* remote,
                                               std::size_t length_bytes) noexcept {
+  if (length_bytes <= kPairLineBytes) [[likely]] {
+    if (opcode == Opcode::kRead)
+      __builtin_prefetch(remote, 0);
+    else
+      __builtin_prefetch(remote, 1);
+    return;
+  }
   const std::size_t length = std::min(length_bytes, kPairFetchBytes);
   if (opcode == Opcode::kRead)
     for (std::size_t i = 0; i < length; i += kPairLineBytes) __builtin_prefetch(remote + i, 0);
@@ -66,7 +75,7 @@ ManyCall::ManyCall(SessionCore& session, Opcode opcode, const ManyOptions& optio
       began_{clock_now()},
       deadline_{deadline_after(began_, time_for_pairs(options, session))},
       each_{options.each},
-      mapped_{lane_.depth() == 0 && transport::is_transfer(opcode)},
+      mapped_{lane_.maps_memory() && transport::is_transfer(opcode)},
       rounds_until_clock_{kRoundsPerLook},
       chunk_began_{began_} {
   std::fill(each_.begin(), each_.end(), ManyOutcome{});
@@ -160,22 +169,25 @@ void ManyCall::add_copies(const RegionGrant& region, std::span<Pair> pairs) noex
 template <typename Pair>
 std::size_t ManyCall::copy_round(const RegionGrant& region, std::span<Pair> pairs) noexcept {
   constexpr Opcode kOpcode = kOpcodeOf<Pair>;
-  const RegionGrant::CopiesUnderWay under_way{region};
   std::array<std::byte*, kMaxCopies> remotes;  // NOLINT(cppcoreguidelines-pro-type-member-init)
   const std::size_t room = std::min(pairs.size(), kMaxCopies);
+  RegionGrant::MappedBytes mapped = region.mapped_bytes(kOpcode);
+  mapped.bytes_max = std::min<std::uint64_t>(mapped.bytes_max, kMaxCopyBytes);
   std::size_t round_bytes = 0;
   std::size_t count = 0;
   for (; count != room && round_bytes < kCopyRoundBytes; ++count) {
     const PairBytes bytes = bytes_of(pairs[count]);
-    std::byte* const remote = region.mapped_bytes(kOpcode, ByteOffset{bytes.offset_bytes},
-                                                  bytes.local, bytes.length_bytes);
-    if (remote == nullptr || bytes.length_bytes > kMaxCopyBytes) [[unlikely]]
+    if (!mapped.admits(bytes.offset_bytes, bytes.local, bytes.length_bytes)) [[unlikely]]
       break;
+    std::byte* const remote = mapped.address + bytes.offset_bytes;
     fetch_pair(kOpcode, remote, bytes.length_bytes);
     remotes[count] = remote;
     round_bytes += bytes.length_bytes;
   }
-  if (count == 0 || !lane_.may_copy()) [[unlikely]]
+  if (count == 0) [[unlikely]]
+    return 0;
+  const MappedAccess access{region.serial()};
+  if (region.revoked() != Reason::kNone || !lane_.may_copy()) [[unlikely]]
     return 0;
   for (std::size_t i = 0; i < count; ++i) {
     const PairBytes bytes = bytes_of(pairs[i]);
@@ -216,6 +228,7 @@ void ManyCall::run_single(const RegionGrant& region, Pair& pair, std::size_t ind
 template <typename Pair>
 void ManyCall::add_records(const RegionGrant& region, std::span<Pair> pairs) noexcept {
   constexpr bool kTransfer = transport::is_transfer(kOpcodeOf<Pair>);
+  if (lane_.maps_memory()) submit();  // atomics: see submit()
   while (true) {
     if constexpr (kTransfer) pairs = pairs.subspan(fill_quickly(region, pairs));
     if (pairs.empty()) return;
@@ -314,6 +327,9 @@ void ManyCall::submit() noexcept {
                        .count = std::exchange(filled_count_, 0)};
   batch_->take_before(place_);
   last_filled_->next = nullptr;
+  // This thread carries out atomics on mapped memory, all of one region: see add_records().
+  std::optional<MappedAccess> access;
+  if (lane_.maps_memory()) access.emplace(ManyBatch::record_of(filled.first)->grant->serial());
   if (std::exchange(filled_closely_, false)) [[unlikely]]
     filled = admit_again(filled);
   if (filled.empty()) return;
@@ -373,15 +389,20 @@ void ManyCall::collect() noexcept {
   const bool atomic = is_atomic(opcode_);
   for (std::size_t left = sink.ready(); left != 0;) {
     const CompletionSink::Run run = sink.take_run();
-    OperationRecord* at = run.first;
-    OperationRecord* last = at;
-    for (std::size_t i = 0; i < run.count; ++i, at = at->next) {
-      last = at;
-      const ManyRecord& record = *ManyBatch::record_of(at);
-      if (!at->outcome.ok) [[unlikely]]
-        fail(static_cast<const RegionGrant&>(*record.grant), record.index, record);
-      else if (atomic)
-        *record.before = at->old_value;
+    OperationRecord* last = run.first;
+    if (run.count > 1 && !atomic) {
+      // Transfers that a lane has completed together are ok.
+      for (std::size_t i = 1; i < run.count; ++i) last = last->next;
+    } else {
+      OperationRecord* at = run.first;
+      for (std::size_t i = 0; i < run.count; ++i, at = at->next) {
+        last = at;
+        const ManyRecord& record = *ManyBatch::record_of(at);
+        if (!at->outcome.ok) [[unlikely]]
+          fail(static_cast<const RegionGrant&>(*record.grant), record.index, record);
+        else if (atomic)
+          *record.before = at->old_value;
+      }
     }
     batch_->give_back(*run.first, *last);
     in_flight_ -= run.count;

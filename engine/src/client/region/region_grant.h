@@ -120,33 +120,25 @@ class RegionGrant final : public RevocableGrant {
     operation.whole = true;
     return true;
   }
-  /// While a thread copies bytes of mapped memory whose check it has made in the same scope: a
-  /// revocation waits for its end.
-  class CopiesUnderWay {
-   public:
-    explicit CopiesUnderWay(const RegionGrant& region) noexcept : copies_{region.copies_} {
-      // The check, which comes after it, sees a revocation that tell_queues() has not counted it
-      // for.
-      copies_.fetch_add(1, std::memory_order_acq_rel);
-    }
-    ~CopiesUnderWay() { copies_.fetch_sub(1, std::memory_order_release); }
-    CopiesUnderWay(const CopiesUnderWay&) = delete;
-    CopiesUnderWay& operator=(const CopiesUnderWay&) = delete;
+  /// Mapped bytes, and which transfers of them pass their check. Those that do not are for check().
+  struct MappedBytes {
+    std::byte* address;
+    std::uint64_t size_bytes;
+    std::uint64_t bytes_max;  ///< of one transfer; 0: none passes
 
-   private:
-    std::atomic<std::uint32_t>& copies_;
+    [[nodiscard, gnu::always_inline]] bool admits(std::uint64_t offset_bytes,
+                                                  const std::byte* local,
+                                                  std::size_t length_bytes) const noexcept {
+      return length_bytes - 1 < bytes_max && offset_bytes <= size_bytes - length_bytes &&
+             local != nullptr;
+    }
   };
-  /// The mapped bytes of a transfer in the region, if it passes its check; null for a transfer that
-  /// check() may admit or refuse. Only where the session maps memory.
-  [[nodiscard, gnu::always_inline]] std::byte* mapped_bytes(
-      transport::Opcode opcode, ByteOffset at, const std::byte* local,
-      std::size_t length_bytes) const noexcept {
-    // See fits(): a revoked grant has another domain.
-    if (length_bytes - 1 >= quick_.one_extent_bytes_max[static_cast<std::size_t>(opcode)] ||
-        at.bytes > quick_.size_bytes - length_bytes || local == nullptr ||
-        quick_.domain() != kNoMemoryDomain)
-      return nullptr;
-    return std::bit_cast<std::byte*>(quick_.remote_address + at.bytes);
+  /// The bytes of the region. Only where the session maps memory. A copy needs a MappedAccess, and
+  /// revoked() after that.
+  [[nodiscard]] MappedBytes mapped_bytes(transport::Opcode opcode) const noexcept {
+    return {.address = std::bit_cast<std::byte*>(quick_.remote_address),
+            .size_bytes = quick_.size_bytes,
+            .bytes_max = quick_.one_extent_bytes_max[static_cast<std::size_t>(opcode)]};
   }
   /// As check() for a transfer in pieces, which are borrowed until it has completed. Fills in the
   /// length.
@@ -202,6 +194,8 @@ class RegionGrant final : public RevocableGrant {
   }
   bool check_closely(OperationRecord& operation) const noexcept;
   void run_closely(OperationRecord& operation) const noexcept;
+  [[gnu::noinline, gnu::cold]] void end_revoked(OperationRecord& operation,
+                                                Reason why) const noexcept;
   template <typename Piece>
   bool check_pieces(OperationRecord& operation, std::span<const Piece> pieces) const noexcept;
   bool count_refused(OperationRecord& operation) const noexcept;
@@ -227,7 +221,7 @@ class RegionGrant final : public RevocableGrant {
     std::uint32_t remote_key;
     std::uint64_t remote_address;
     BytesMax bytes_max;
-    LaneDriver* only_lane;          ///< null: there are several
+    LaneDriver* only_lane;          ///< null: there are several, or memory is mapped
     BytesMax one_extent_bytes_max;  ///< 0 if the region has several extents
 
     [[nodiscard]] std::size_t domain() const noexcept {
@@ -235,14 +229,14 @@ class RegionGrant final : public RevocableGrant {
     }
   };
   Quick quick_;
+  LaneDriver* mapped_lane_;   ///< null: memory is not mapped
   std::size_t domain_index_;  ///< stays the same when the grant is revoked
   std::atomic<Reason> revoked_{Reason::kNone};
   struct QueueToTell {
     RevocationListener* queue;
     bool told;
   };
-  alignas(64) mutable std::atomic<std::uint32_t> copies_{0};  ///< see CopiesUnderWay
-  alignas(64) Mutex queues_mutex_;
+  Mutex queues_mutex_;
   std::vector<QueueToTell> queues_ REMORA_GUARDED_BY(queues_mutex_);
   RegionAsyncQueue async_queue_;
 };
