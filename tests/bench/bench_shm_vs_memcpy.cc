@@ -1,5 +1,6 @@
-/// Random blocks of a region over shared memory, batched, against memcpy of the same blocks in the
-/// same order from the same pages in this process. Interleaved pairs; see docs/method.md.
+/// Random blocks of a region over shared memory, batched or by calls with many pairs, against
+/// memcpy of the same blocks in the same order from the same pages in this process. Interleaved
+/// pairs; see docs/method.md.
 
 #include <algorithm>
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -31,6 +33,7 @@ struct Options {
   std::size_t blocks = 100'000;  ///< of one side of one pair
   std::size_t copy_threads = 1;  ///< of remora; memcpy has one
   bool writes = false;
+  bool many = false;  ///< calls of read_many() or write_many() with `depth` pairs, no queue
   std::string goal = "-";
   bool lines = false;  ///< for ratio_table instead of a table
 };
@@ -46,6 +49,8 @@ Options parse(int argc, char** argv) {
     const auto number = numbers.find(word);
     if (word == "--write") {
       options.writes = true;
+    } else if (word == "--many") {
+      options.many = true;
     } else if (word == "--lines") {
       options.lines = true;
     } else if (word == "--goal" && i + 1 < argc) {
@@ -55,7 +60,7 @@ Options parse(int argc, char** argv) {
     } else {
       std::fprintf(
           stderr,
-          "usage: bench_shm_vs_memcpy [--write] [--region-mib 1024] [--block 4096] "
+          "usage: bench_shm_vs_memcpy [--write] [--many] [--region-mib 1024] [--block 4096] "
           "[--depth 32] [--pairs 25] [--blocks 100000] [--copy-threads 1] [--goal '>=0.9'] "
           "[--lines]\n");
       std::exit(2);
@@ -106,6 +111,43 @@ double run_remora(Queue& queue, SlotPool& slots, const std::vector<std::uint32_t
   return per_block(began, order.size());
 }
 
+/// The pairs of the calls; their places in the region are set before each call.
+struct Pairs {
+  std::vector<ReadPair> reads{};
+  std::vector<WritePair> writes{};
+};
+
+Pairs pairs_of(std::byte* buffers, const Options& options) {
+  Pairs pairs;
+  for (std::size_t i = 0; i < options.depth; ++i) {
+    const std::span bytes{buffers + i * options.block_bytes, options.block_bytes};
+    pairs.reads.push_back({ByteOffset{0}, bytes});
+    pairs.writes.push_back({ByteOffset{0}, bytes});
+  }
+  return pairs;
+}
+
+double run_many(const Region& region, Pairs& pairs, const std::vector<std::uint32_t>& order,
+                const Options& options) {
+  const auto began = Clock::now();
+  for (std::size_t done = 0; done < order.size();) {
+    const std::size_t count = std::min(options.depth, order.size() - done);
+    for (std::size_t i = 0; i < count; ++i) {
+      const ByteOffset at{order[done + i] * options.block_bytes};
+      if (options.writes)
+        pairs.writes[i].to = at;
+      else
+        pairs.reads[i].from = at;
+    }
+    if (options.writes)
+      region.write_many(std::span{pairs.writes}.first(count)).value();
+    else
+      region.read_many(std::span{pairs.reads}.first(count)).value();
+    done += count;
+  }
+  return per_block(began, order.size());
+}
+
 double run_memcpy(std::byte* region, std::byte* buffers, const std::vector<std::uint32_t>& order,
                   const Options& options) {
   const std::size_t block = options.block_bytes;
@@ -128,8 +170,11 @@ std::string row_name(const Options& options) {
                            : bytes < (std::size_t{1} << 20U)
                                ? std::to_string(bytes / 1024) + " KiB"
                                : std::to_string(bytes >> 20U) + " MiB";
-  std::string name = options.writes ? "write " : "read ";
-  name += size + ", depth " + std::to_string(options.depth);
+  std::string name = options.writes ? "write" : "read";
+  if (options.many)
+    name += "_many " + size + ", of " + std::to_string(options.depth);
+  else
+    name += " " + size + ", depth " + std::to_string(options.depth);
   if (options.copy_threads > 1)
     name += ", " + std::to_string(options.copy_threads) + " copying threads";
   return name;
@@ -174,10 +219,22 @@ int run(const Options& options) {
   auto* buffers =
       static_cast<std::byte*>(std::align(64, options.depth * options.block_bytes, start, space));
 
+  // Memory of our own side: as far apart as that of memcpy.
+  std::vector<std::byte> own((options.depth + 1) * options.block_bytes);
+  void* own_start = own.data();
+  std::size_t own_space = own.size();
+  Pairs pairs = pairs_of(static_cast<std::byte*>(std::align(64, options.depth * options.block_bytes,
+                                                            own_start, own_space)),
+                         options);
+  const auto run_ours = [&](const std::vector<std::uint32_t>& blocks) {
+    return options.many ? run_many(region, pairs, blocks, options)
+                        : run_remora(queue, slots, blocks, options.writes);
+  };
+
   // Both mappings have all their pages before anything is timed.
   std::vector<std::uint32_t> order(region.block_count());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::uint32_t>(i);
-  run_remora(queue, slots, order, options.writes);
+  run_ours(order);
   run_memcpy(extents[0].data(), buffers, order, options);
 
   test::Random random{2};
@@ -188,9 +245,9 @@ int run(const Options& options) {
       block = static_cast<std::uint32_t>(random.below(region.block_count()));
     const bool ours_first = pair % 2 == 0;
     double ours = 0;
-    if (ours_first) ours = run_remora(queue, slots, order, options.writes);
+    if (ours_first) ours = run_ours(order);
     const double peer = run_memcpy(extents[0].data(), buffers, order, options);
-    if (!ours_first) ours = run_remora(queue, slots, order, options.writes);
+    if (!ours_first) ours = run_ours(order);
     pairs_ns.push_back({ours, peer});
   }
   return print(options, pairs_ns);

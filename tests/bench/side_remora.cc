@@ -3,12 +3,15 @@
 ///
 ///   side_remora --transport shm|tcp|rdma [--mode polling|blocking] [--region-mib 1024]
 ///               [--core 1] [--server-core 0] [--address 127.0.0.1] [--batch 1] [--threads 1]
-///               [--lanes 1] [--blocks random|shuffled]
+///               [--lanes 1] [--blocks random|shuffled] [--face queue|many]
 ///
 /// Polling: neither side ever sleeps while it is measured. Blocking: both sleep at once. A job of
 /// depth 1 uses the synchronous calls, a deeper one a queue, which is filled up when at least
 /// `--batch` places are free. Each thread works like that; with several of them no client thread is
 /// bound to a processor, and rates are those of all together.
+///
+/// `--face many`: one thread, calls of read_many() and its neighbours with as many pairs as the
+/// job's depth, into slots.
 ///
 /// Shuffled: a queue is filled when it is empty, with neighbouring blocks somewhere in the region,
 /// each to its place in a registered copy of them, but in a random order.
@@ -200,6 +203,67 @@ class ThreadedClient : public Client {
   std::atomic<std::size_t> others_{0};
 };
 
+/// Calls with many pairs; each is over when it returns.
+class ManyClient : public Client {
+ public:
+  ManyClient(const Engine& engine, Region region) : engine_{engine}, region_{std::move(region)} {}
+
+  bool prepare(const Job& job) override {
+    job_ = job;
+    const bool transfer = job.op == Op::kRead || job.op == Op::kWrite;
+    const std::size_t bytes = transfer ? job.block_bytes : 8;
+    blocks_ = std::make_unique<RandomBlocks>(region_.size_bytes(), bytes);
+    reads_.clear();
+    writes_.clear();
+    taken_.clear();
+    adds_.assign(job.depth, {});
+    swaps_.assign(job.depth, {});
+    if (!transfer) return true;
+    SlotPool slots = engine_.allocate_slots(job.depth, bytes).value();
+    for (std::size_t i = 0; i < job.depth; ++i) {
+      taken_.push_back(slots.take());
+      reads_.push_back({ByteOffset{0}, Target{taken_.back()}});
+      writes_.push_back({ByteOffset{0}, Source{taken_.back()}});
+    }
+    return true;
+  }
+
+  std::size_t advance() override {
+    switch (job_.op) {
+      case Op::kRead:
+        for (ReadPair& pair : reads_) pair.from = ByteOffset{blocks_->next()};
+        region_.read_many(reads_).value();
+        break;
+      case Op::kWrite:
+        for (WritePair& pair : writes_) pair.to = ByteOffset{blocks_->next()};
+        region_.write_many(writes_).value();
+        break;
+      case Op::kFetchAdd:
+        for (FetchAddPair& pair : adds_) pair = {ByteOffset{blocks_->next()}, 1};
+        region_.fetch_add_many(adds_).value();
+        break;
+      case Op::kCompareSwap:
+        for (CompareSwapPair& pair : swaps_) pair = {ByteOffset{blocks_->next()}, 0, 0};
+        region_.compare_swap_many(swaps_).value();
+        break;
+    }
+    return job_.depth;
+  }
+
+  std::size_t drain() override { return 0; }
+
+ private:
+  const Engine& engine_;
+  Region region_;
+  Job job_;
+  std::unique_ptr<RandomBlocks> blocks_;
+  std::vector<Slot> taken_;  ///< their pool lives as long as they do
+  std::vector<ReadPair> reads_;
+  std::vector<WritePair> writes_;
+  std::vector<FetchAddPair> adds_;
+  std::vector<CompareSwapPair> swaps_;
+};
+
 /// Every page of the region is there, in both processes, before anything is timed.
 void touch(const Engine& engine, const Region& region) {
   constexpr std::size_t kPiece = 1U << 20U;
@@ -231,6 +295,10 @@ int run(const Arguments& arguments) {
   touch(engine, region);
   const Order order{.batch = static_cast<std::size_t>(arguments.number("--batch", 1)),
                     .shuffled = arguments.text("--blocks", "random") == "shuffled"};
+  if (arguments.text("--face", "queue") == "many") {
+    ManyClient client{engine, region};
+    return answer_jobs(client, nullptr);
+  }
   ThreadedClient client{engine, region, order, static_cast<std::size_t>(threads)};
   return answer_jobs(client, nullptr);  // its server sleeps by itself
 }

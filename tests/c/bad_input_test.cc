@@ -280,6 +280,35 @@ TEST_F(BadInputTest, EngineOptions) {
   expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.key_file = o.key_hex = "a"; }), "key_hex");
 }
 
+TEST_F(BadInputTest, WrongArgumentsOfCallsWithManyPairs) {
+  std::array<unsigned char, 64> bytes{};
+  std::array<remora_pair, 2> pairs{};
+  std::array<remora_pair_outcome, 2> each{};
+  for (remora_pair& pair : pairs)
+    ASSERT_EQ(remora_piece_init(&pair.piece, bytes.data(), bytes.size(), nullptr), REMORA_OK);
+  const auto read = [&](const remora_region* region, const remora_pair* from, std::size_t count,
+                        remora_pair_outcome* outcomes) {
+    return remora_region_read_many(region, from, count, outcomes, 0, &error_);
+  };
+  EXPECT_EQ(read(region_, pairs.data(), 2, each.data()), REMORA_OK) << error_.message;
+  EXPECT_EQ(read(region_, nullptr, 0, each.data()), REMORA_OK);
+  expect(REMORA_INVALID_ARGUMENT, read(nullptr, pairs.data(), 2, nullptr), "remora_region");
+  expect(REMORA_INVALID_ARGUMENT, read(region_, nullptr, 1, nullptr), "pairs");
+  expect(REMORA_INVALID_ARGUMENT, read(region_, misaligned<remora_pair>(), 1, nullptr), "aligned");
+  expect(REMORA_INVALID_ARGUMENT, read(region_, pairs.data(), 2, misaligned<remora_pair_outcome>()),
+         "aligned");
+  // A count that no array has: it is not touched.
+  expect(REMORA_LIMIT_EXCEEDED, read(region_, pairs.data(), SIZE_MAX, each.data()), "65536");
+  remora_add_pair add{4, 1, 0};
+  expect(REMORA_MISALIGNED, remora_region_fetch_add_many(region_, &add, 1, each.data(), 0, &error_),
+         "pair 0");
+  EXPECT_EQ(each[0].code, REMORA_MISALIGNED);
+  remora_session_remove_region(session_, "demo", REMORA_REMOVE_NOW, &error_);
+  expect(REMORA_ACCESS_REFUSED, read(region_, pairs.data(), 2, each.data()), "revoked");
+  EXPECT_EQ(each[1].code, REMORA_ACCESS_REFUSED);
+  EXPECT_EQ(each[1].reason, REMORA_REASON_REVOKED);
+}
+
 TEST_F(BadInputTest, RegionRemovedUnderWay) {
   unsigned char byte = 0;
   remora_session_remove_region(session_, "demo", REMORA_REMOVE_NOW, &error_);

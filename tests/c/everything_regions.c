@@ -28,6 +28,52 @@ static void use_bytes(remora_region* region) {
   FAILS(REMORA_INVALID_ARGUMENT, remora_region_read(region, 0, NULL, 8, NULL, 0, &g_error));
 }
 
+/* Many operations in one call, of which two are wrong. */
+static void use_many(remora_region* region) {
+  static unsigned char out[100][64], in[100][64];
+  remora_pair pairs[100];
+  remora_pair_outcome each[100];
+  remora_add_pair adds[3] = {{0, 5, 0}, {8, 6, 0}, {16, 7, 0}};
+  remora_swap_pair swaps[2] = {{0, 5, 50, 0}, {8, 5, 50, 0}};
+  size_t i;
+  memset(out, 77, sizeof out);
+  for (i = 0; i < 100; ++i) {
+    pairs[i].offset = 16384 + 128 * i;
+    OK(remora_piece_init(&pairs[i].piece, out[i], 64, NULL));
+    out[i][0] = (unsigned char)i;
+  }
+  OK(remora_region_write_many(region, pairs, 100, NULL, 0, &g_error));
+  for (i = 0; i < 100; ++i) OK(remora_piece_init(&pairs[i].piece, in[i], 64, NULL));
+  OK(remora_region_read_many(region, pairs, 100, each, 0, &g_error));
+  CHECK(memcmp(out, in, sizeof in) == 0);
+  for (i = 0; i < 100; ++i) CHECK(each[i].code == REMORA_OK && each[i].reason == 0);
+  pairs[40].offset = 65536 - 63;
+  pairs[60].piece.length = 0;
+  FAILS(REMORA_OUT_OF_RANGE, remora_region_read_many(region, pairs, 100, each, 0, &g_error));
+  CHECK(strstr(remora_error_message(&g_error), "pair 40") != NULL);
+  CHECK(g_error.has_place == 1 && g_error.offset == 65473 && g_error.length == 64);
+  for (i = 0; i < 100; ++i)
+    CHECK(each[i].code == (i == 40   ? REMORA_OUT_OF_RANGE
+                           : i == 60 ? REMORA_INVALID_ARGUMENT
+                                     : REMORA_OK));
+  CHECK(each[60].reason == REMORA_REASON_ZERO_LENGTH);
+  OK(remora_region_read_many(region, NULL, 0, NULL, 0, &g_error));
+  FAILS(REMORA_LIMIT_EXCEEDED,
+        remora_region_read_many(region, pairs, REMORA_PAIRS_MAX + 1, each, 0, &g_error));
+  CHECK(each[0].code == REMORA_OK);
+  OK(remora_region_write_zeroes(region, 0, 24, 0, &g_error));
+  OK(remora_region_fetch_add_many(region, adds, 3, NULL, 0, &g_error));
+  OK(remora_region_fetch_add_many(region, adds, 3, each, 0, &g_error));
+  CHECK(adds[0].before == 5 && adds[1].before == 6 && adds[2].before == 7);
+  swaps[0].expected = 10;
+  OK(remora_region_compare_swap_many(region, swaps, 2, each, 0, &g_error));
+  CHECK(swaps[0].before == 10 && swaps[1].before == 12);
+  adds[1].offset = 12;
+  FAILS(REMORA_MISALIGNED, remora_region_fetch_add_many(region, adds, 3, each, 0, &g_error));
+  CHECK(each[0].code == REMORA_OK && each[1].code == REMORA_MISALIGNED && adds[0].before == 50);
+  OK(remora_region_write_zeroes(region, 0, 24, 0, &g_error));
+}
+
 static void use_memory(const struct world* world, remora_region* region) {
   static unsigned char own[8192];
   remora_memory* memory = NULL;
@@ -116,6 +162,7 @@ void use_regions(struct world* world) {
                                                          REMORA_RIGHT_READ, &missing, &g_error));
   CHECK(missing == NULL && strcmp(g_error.subject, "none") == 0 && g_error.server[0] != 0);
   use_bytes(region);
+  use_many(region);
   use_memory(world, region);
   use_atomics(region);
   OK(remora_region_write_notify(region, 512, "hello", 5, NULL, 42, 0, &g_error));

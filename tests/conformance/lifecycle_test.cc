@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include <remora/metrics/registry.h>
+
 #include "conformance_test.h"
 
 namespace remora::test {

@@ -21,6 +21,7 @@
 #include <remora/engine/lock.h>            // IWYU pragma: export
 #include <remora/engine/log.h>             // IWYU pragma: export
 #include <remora/engine/log_writer.h>      // IWYU pragma: export
+#include <remora/engine/many.h>            // IWYU pragma: export
 #include <remora/engine/queue.h>           // IWYU pragma: export
 #include <remora/engine/region.h>          // IWYU pragma: export
 #include <remora/engine/sealed_block.h>    // IWYU pragma: export

@@ -22,8 +22,25 @@ memcpy_row() {
   fi
 }
 
+# many_row GOAL OP SIZE COUNT BLOCKS: calls with COUNT pairs, in the same program.
+many_row() {
+  local goal=$1 op=$2 size=$3 count=$4 blocks=$5 name options=()
+  name="${op}_many $(size_name "$size"), of $count"
+  wanted "$name" memcpy "$goal" || return 0
+  [[ $op == read ]] || options+=(--write)
+  if ! taskset -c 1 "$build/tests/bench/bench_shm_vs_memcpy" --lines --many --goal "$goal" \
+    --block "$size" --depth "$count" --pairs "$pairs" --blocks "$((blocks * ms / 200 + 1))" \
+    "${options[@]}" >>"$work/pairs"; then
+    failed=1
+    note "not complete: $name beside memcpy"
+    ((!smoke)) || echo "not ok - $section: $name beside memcpy"
+  elif ((smoke)); then
+    echo "ok - $section: $name beside memcpy"
+  fi
+}
+
 section_shm() {
-  local op size
+  local op size count
   section_versions="$(version_of libucx-dev libfabric-dev)"
   for op in read write; do
     memcpy_row '>=0.5' "$op" 64 3000000 1
@@ -31,6 +48,11 @@ section_shm() {
     memcpy_row '>=0.97' "$op" 65536 25000 1
     memcpy_row '>=1.0' "$op" 1048576 1500 1
     memcpy_row '>=1.6' "$op" 1048576 1500 2
+  done
+
+  for count in 32 1024; do
+    many_row '>=0.75' read 64 "$count" 3000000
+    many_row '>=0.6' write 64 "$count" 3000000
   done
 
   threads_rows shm

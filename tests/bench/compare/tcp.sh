@@ -6,6 +6,7 @@ section_tcp() {
   section_versions="$(version_of libucx-dev memcached redis-server nbdkit fio)"
   driver polling "$build/tests/bench/side_remora" --transport tcp
   driver blocking "$build/tests/bench/side_remora" --transport tcp --mode blocking
+  driver many "$build/tests/bench/side_remora" --transport tcp --face many
   driver sockets "$build/tests/bench/peer_sockets"
   driver sockets_blocking "$build/tests/bench/peer_sockets" --mode blocking
   driver ucx "$build/tests/bench/peer_ucx" --transport tcp
@@ -47,6 +48,16 @@ rows_sockets() {
     sockets_row "$op" 4096 32
     sockets_row "$op" 65536 8
     sockets_row "$op" 1048576 4
+  done
+  many_rows 32
+}
+
+# many_rows COUNT: calls with so many pairs of 64 B.
+many_rows() {
+  local op
+  for op in read write; do
+    row "${op}_many 64 B, of $1, polling" "raw sockets" ops/s '>=1.0' \
+      many "$op 64 $1 steady/s" sockets "$op 64 $1 steady/s"
   done
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <span>
@@ -100,6 +101,35 @@ void run_registered(const Region& region, const RegisteredMemory& memory, std::u
 void run_alone(const Region& region, Slot& slot, std::uint64_t times) {
   for (std::uint64_t i = 0; i < times; ++i)
     if (!region.read(Block{i & 63U}, slot)) std::abort();
+}
+
+/// Calls of `count` pairs of 64 B, into memory that the application has registered: no queue, no
+/// slots. Neighbours in the call are no neighbours in the region.
+void run_many(const Region& region, const RegisteredMemory& memory, std::size_t count, bool writing,
+              std::uint64_t times) {
+  std::vector<remora::ReadPair> reads;
+  std::vector<remora::WritePair> writes;
+  for (std::size_t i = 0; i < count; ++i) {
+    const ByteOffset at{scattered(i).index * 64};
+    reads.push_back({at, Target{memory, 64 * i, 64}});
+    writes.push_back({at, remora::Source{memory, 64 * i, 64}});
+  }
+  for (std::uint64_t done = 0; done < times; done += count)
+    if (!(writing ? region.write_many(writes) : region.read_many(reads))) std::abort();
+}
+
+/// The loop that run_many() is compared with over mapped memory: the same copies by hand.
+void run_memcpy(std::span<std::byte> remote, std::span<std::byte> own, std::size_t count,
+                std::uint64_t times) {
+  std::vector<std::size_t> offsets;
+  for (std::size_t i = 0; i < count; ++i) offsets.push_back(scattered(i).index * 64);
+  std::size_t length = 64;
+  for (std::uint64_t done = 0; done < times; done += count) {
+    // The compiler knows neither the length nor that nothing is read afterwards.
+    asm volatile("" : "+r"(length) : : "memory");
+    for (std::size_t i = 0; i < count; ++i)
+      std::memcpy(own.data() + 64 * i, remote.data() + offsets[i], length);
+  }
 }
 
 /// One queue in batches of 32 over `count` regions of a session.
@@ -205,6 +235,14 @@ int main(int argc, char** argv) {
     else if (face == "registered")
       run_registered(region, RegisteredMemory{engine->memory().register_memory(own).value()},
                      times);
+    else if (face == "read_many_32" || face == "write_many_32")
+      run_many(region, RegisteredMemory{engine->memory().register_memory(own).value()}, 32,
+               face == "write_many_32", times);
+    else if (face == "read_many_1024")
+      run_many(region, RegisteredMemory{engine->memory().register_memory(own).value()}, 1024, false,
+               times);
+    else if (face == "memcpy")
+      run_memcpy(memory, own, 32, times);
     else
       run_alone(region, slot, times);
   }

@@ -35,10 +35,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <utility>
 
 #include <remora/engine/buffer.h>
+#include <remora/engine/many.h>
 #include <remora/engine/queue.h>
 #include <remora/engine/types.h>
 #include <remora/owned.h>
@@ -174,6 +176,32 @@ class CallbackQueue {
     return add(at, delta, detail::give<F>(callback), tag);
   }
 
+  /// Takes all pairs as one operation, whose callback is called once, when all of them have ended:
+  /// see Queue::read_many(). Misuse in a pair is told to the callback, too. Each pair counts as an
+  /// operation in flight until it has ended.
+  /// Errors: kWouldBlock (there is not room for all of them now), kLimitExceeded (more pairs than
+  /// depth()), kInvalidArgument (no pairs, the number of `each`), kClosed. Nothing was taken then.
+  template <CompletionCallback F>
+  Status read_many(std::span<const ReadPair> pairs, F&& callback, std::span<ManyOutcome> each = {},
+                   std::uint64_t tag = 0) noexcept {
+    return read_pairs(pairs, detail::give<F>(callback), each, tag);
+  }
+  template <CompletionCallback F>
+  Status write_many(std::span<const WritePair> pairs, F&& callback,
+                    std::span<ManyOutcome> each = {}, std::uint64_t tag = 0) noexcept {
+    return write_pairs(pairs, detail::give<F>(callback), each, tag);
+  }
+  template <CompletionCallback F>
+  Status fetch_add_many(std::span<FetchAddPair> pairs, F&& callback,
+                        std::span<ManyOutcome> each = {}, std::uint64_t tag = 0) noexcept {
+    return add_pairs(pairs, detail::give<F>(callback), each, tag);
+  }
+  template <CompletionCallback F>
+  Status compare_swap_many(std::span<CompareSwapPair> pairs, F&& callback,
+                           std::span<ManyOutcome> each = {}, std::uint64_t tag = 0) noexcept {
+    return swap_pairs(pairs, detail::give<F>(callback), each, tag);
+  }
+
   [[nodiscard]] std::size_t depth() const noexcept;
   /// Operations in flight, at about this moment; one whose callback runs is none of them.
   [[nodiscard]] std::size_t size() const noexcept;
@@ -185,6 +213,14 @@ class CallbackQueue {
   Status read_slot(ByteOffset from, Slot& into, Given given, std::uint64_t tag) noexcept;
   Status write_bytes(ByteOffset to, Source from, Given given, std::uint64_t tag) noexcept;
   Status write_slot(ByteOffset to, Slot& from, Given given, std::uint64_t tag) noexcept;
+  Status read_pairs(std::span<const ReadPair> pairs, Given given, std::span<ManyOutcome> each,
+                    std::uint64_t tag) noexcept;
+  Status write_pairs(std::span<const WritePair> pairs, Given given, std::span<ManyOutcome> each,
+                     std::uint64_t tag) noexcept;
+  Status add_pairs(std::span<FetchAddPair> pairs, Given given, std::span<ManyOutcome> each,
+                   std::uint64_t tag) noexcept;
+  Status swap_pairs(std::span<CompareSwapPair> pairs, Given given, std::span<ManyOutcome> each,
+                    std::uint64_t tag) noexcept;
   Status zero(ByteOffset at, std::uint64_t length_bytes, Given given, std::uint64_t tag) noexcept;
   Status swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired, Given given,
               std::uint64_t tag) noexcept;

@@ -21,6 +21,7 @@
 #include <span>
 
 #include <remora/engine/buffer.h>
+#include <remora/engine/many.h>
 #include <remora/engine/types.h>
 #include <remora/owned.h>
 #include <remora/result.h>
@@ -201,6 +202,24 @@ class Queue {
   Ticket compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                       std::uint64_t tag = 0) noexcept;
   Ticket fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag = 0) noexcept;
+
+  /// Takes all pairs as one operation, with one ticket, and one completion when all of them have
+  /// ended: it is ok when every pair is ok, and else its error() is that of the failed pair that
+  /// stands first, with its index in the subject. many.h has the rules for pairs; the deadline is
+  /// that of the queue. `each`: empty, or as many as pairs; takes their outcomes. Old values of
+  /// atomics are in the pairs. `each` and the pairs of atomics are borrowed until the completion,
+  /// the pairs of reads and writes for the call only.
+  /// Each pair needs a place of the queue until it has ended, so up to depth() pairs can be taken.
+  /// The ticket is false, and nothing was taken, where there is not room for all of them, where
+  /// there are none, and where `each` has another number. cancel() takes back all pairs or none.
+  Ticket read_many(std::span<const ReadPair> pairs, std::span<ManyOutcome> each = {},
+                   std::uint64_t tag = 0) noexcept;
+  Ticket write_many(std::span<const WritePair> pairs, std::span<ManyOutcome> each = {},
+                    std::uint64_t tag = 0) noexcept;
+  Ticket fetch_add_many(std::span<FetchAddPair> pairs, std::span<ManyOutcome> each = {},
+                        std::uint64_t tag = 0) noexcept;
+  Ticket compare_swap_many(std::span<CompareSwapPair> pairs, std::span<ManyOutcome> each = {},
+                           std::uint64_t tag = 0) noexcept;
 
   /// Operations from now on are for `region`, another one of the same session, so that one
   /// submit() carries operations on many. The queue keeps every region open that it was used on.

@@ -12,6 +12,7 @@
 
 #include <remora/engine/buffer.h>
 #include <remora/engine/control.h>
+#include <remora/engine/many.h>
 #include <remora/engine/queue.h>
 #include <remora/engine/types.h>
 #include <remora/owned.h>
@@ -21,6 +22,7 @@ namespace remora {
 
 namespace detail {
 class LockGrant;
+class ManyRegions;
 class RegionGrant;
 }  // namespace detail
 class AsyncQueue;
@@ -206,8 +208,20 @@ class Region {
   Result<std::uint64_t> fetch_add(ByteOffset at, std::uint64_t delta,
                                   std::chrono::nanoseconds deadline = {}) const;
 
+  /// Up to kMaxMany operations in one call, each of which ends by itself; many.h has the rules. No
+  /// pairs: ok. Block until all have ended, at most the deadline of the options plus two seconds.
+  /// Errors of the call as a whole, before anything is sent: kLimitExceeded (kMaxMany),
+  /// kInvalidArgument (the number of `each`), kOutOfMemory. Else the error of the first failed
+  /// pair, as Completion::error(), with the pair's index in its subject.
+  Status read_many(std::span<const ReadPair> pairs, const ManyOptions& options = {}) const;
+  Status write_many(std::span<const WritePair> pairs, const ManyOptions& options = {}) const;
+  /// The old values are in the pairs.
+  Status fetch_add_many(std::span<FetchAddPair> pairs, const ManyOptions& options = {}) const;
+  Status compare_swap_many(std::span<CompareSwapPair> pairs, const ManyOptions& options = {}) const;
+
  private:
   friend class detail::LockGrant;
+  friend class detail::ManyRegions;
   friend class Queue;
   detail::OwnedShared<detail::RegionGrant> core_;
 };

@@ -89,6 +89,13 @@ class LaneDriver {
     return true;
   }
 
+  /// True: an operation is a copy or a CPU atomic in the thread that submits it. Outside of a queue
+  /// that has told the grant of itself, that thread needs a MappedAccess.
+  [[nodiscard]] virtual bool maps_memory() const noexcept { return false; }
+  /// True: memory is mapped and the server serves now, so that the caller may carry out checked
+  /// transfers by copies of its own. False: the caller calls run() for each.
+  [[nodiscard]] virtual bool may_copy() noexcept { return false; }
+
   /// As wait() with 0; before that it arms event_fd() for the next completion. Does not block where
   /// the lane is broken: its operations come later, and the sink's notifier tells of them.
   virtual void progress_and_arm(CompletionSink& sink,

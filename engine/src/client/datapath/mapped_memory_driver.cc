@@ -7,6 +7,8 @@
 #include <functional>
 #include <utility>
 
+#include "client/datapath/mapped_access.h"
+
 namespace remora::detail {
 
 using transport::Opcode;
@@ -199,11 +201,15 @@ void MappedMemoryDriver::move_bytes(Opcode opcode, std::byte* local, std::byte* 
     std::memcpy(to, from, length_bytes);
 }
 
+/// Out of line, so that an operation that is carried out saves no registers for it.
+void MappedMemoryDriver::end_unserved(OperationRecord& operation) noexcept {
+  (void)usable();  // stops the driver if the server has gone
+  operation.outcome = session_gone(broken_reason_);
+}
+
 void MappedMemoryDriver::carry_out(OperationRecord& operation) noexcept {
-  if (!usable()) {
-    operation.outcome = session_gone(broken_reason_);
-    return;
-  }
+  if (broken() || !path_.serving()) [[unlikely]]
+    return end_unserved(operation);
   if (!operation.whole) return copy_in_steps(operation);
   const transport::WorkRequest& request = operation.request;
   auto* const remote = std::bit_cast<std::byte*>(request.remote_address);
@@ -251,6 +257,8 @@ void MappedMemoryDriver::copy_in_steps(OperationRecord& operation) noexcept {
 /// never waits.
 void MappedMemoryDriver::tell(OperationRecord& operation) noexcept {
   if (operation.whole || operation.notice_grant == 0 || !operation.outcome.ok) return;
+  // The bytes are copied: a revocation does not wait for the server's application.
+  MappedAccess::end_early();
   const Status told = notifier_({.grant_id = operation.notice_grant,
                                  .offset_bytes = operation.offset_bytes,
                                  .length_bytes = operation.length_bytes,

@@ -52,6 +52,8 @@ class MappedMemoryDriver final : public LaneDriver {
   void submit(OperationList operations) noexcept override;
   void run(OperationRecord& operation) noexcept override;
   bool try_run(OperationRecord& operation) noexcept override;
+  [[nodiscard]] bool maps_memory() const noexcept override { return true; }
+  [[nodiscard]] bool may_copy() noexcept override { return usable(); }
   void wait(CompletionSink& sink, std::size_t at_least,
             DeadlineSource earliest_deadline) noexcept override;
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
@@ -74,6 +76,7 @@ class MappedMemoryDriver final : public LaneDriver {
   void run_all(OperationRecord* first) noexcept;
   void run_batch(std::span<OperationRecord* const> batch, std::uint64_t total_bytes) noexcept;
   void carry_out(OperationRecord& operation) noexcept;
+  [[gnu::noinline, gnu::cold]] void end_unserved(OperationRecord& operation) noexcept;
   void move_bytes(transport::Opcode opcode, std::byte* local, std::byte* remote,
                   std::size_t length_bytes) noexcept;
   void copy_in_steps(OperationRecord& operation) noexcept;

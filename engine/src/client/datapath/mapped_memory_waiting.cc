@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "client/datapath/mapped_access.h"
 #include "client/datapath/mapped_memory_driver.h"
 #include "client/datapath/revocable_grant.h"
 
@@ -70,6 +71,8 @@ void MappedMemoryDriver::end(OperationRecord& operation) noexcept {
 /// True: the operation has ended. False: the session is still interrupted.
 bool MappedMemoryDriver::settle(OperationRecord& operation) noexcept {
   while (may_wait(operation)) {
+    // The owner may be a poller, which no grant asks to end its call first.
+    const MappedAccess access{MappedAccess::kEveryGrant};
     const std::optional<Outcome> found = look_at_session_(operation);
     const bool ends = found && !found->ok;
     if (!ends && Clock::now() >= operation.deadline) {
@@ -163,11 +166,11 @@ bool MappedMemoryDriver::cancel(OperationRecord& operation) noexcept {
 }
 
 /// A waiting operation has had no effect. Once its grant is revoked it has none: its owner checks
-/// the grant before it carries the operation out. So nothing of the grant is on the lane.
+/// the grant before it carries the operation out. What is left are threads that copy.
 bool MappedMemoryDriver::carries(const RevocableGrant& grant) noexcept {
   if (waiting_count_.load(std::memory_order_relaxed) != 0 && grant.revoked() != Reason::kNone)
     wake_owners();
-  return false;
+  return MappedAccess::accessed(grant.serial());
 }
 
 /// Wakes the owners of the waiting operations, also those that rest.

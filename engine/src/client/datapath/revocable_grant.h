@@ -2,6 +2,7 @@
 
 /// A grant as the lanes, and the part of a session that revokes grants, know it.
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -16,10 +17,13 @@ namespace remora::detail {
 class RevocableGrant {
  public:
   virtual ~RevocableGrant() = default;
-  RevocableGrant() = default;
+  RevocableGrant() noexcept : serial_{next_serial()} {}
   RevocableGrant(const RevocableGrant&) = delete;
   RevocableGrant& operator=(const RevocableGrant&) = delete;
 
+  /// Unlike grant_id(), no other grant of this process has it, of any server and at any time. Never
+  /// 0. See MappedAccess.
+  [[nodiscard]] std::uint64_t serial() const noexcept { return serial_; }
   [[nodiscard]] virtual std::uint64_t grant_id() const noexcept = 0;
   /// The extents, in the region's order.
   [[nodiscard]] virtual const std::vector<transport::WireExtent>& extents() const noexcept = 0;
@@ -32,6 +36,13 @@ class RevocableGrant {
   /// After revoke(): has all queues refuse the operations of the grant that they have taken and not
   /// handed over. False: not all queues have been told yet; call it again.
   [[nodiscard]] virtual bool tell_queues() noexcept = 0;
+
+ private:
+  static std::uint64_t next_serial() noexcept {
+    static std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+  const std::uint64_t serial_;
 };
 
 }  // namespace remora::detail

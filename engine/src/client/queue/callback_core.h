@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <remora/engine/callback_queue.h>
+#include <remora/engine/many.h>
 
 #include "base/index_stack.h"
 #include "client/datapath/memory_releaser.h"
@@ -52,8 +54,13 @@ class CallbackCore : public OperationOwner, public PolledQueue {
                        std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
   Status take(const transport::WorkRequest& request, ByteOffset offset, std::uint64_t length_bytes,
               GivenCallback given, std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
+  /// See CallbackQueue::read_many(). In callback_group.cc.
+  template <typename Pair>
+  Status take_group(std::span<Pair> pairs, GivenCallback given, std::span<ManyOutcome> each,
+                    std::uint64_t tag) noexcept;
   [[nodiscard]] Error error_of(const OperationRecord& operation) const noexcept override {
-    return region_->error_of(operation);
+    return error_in_group(region_->error_of(operation), *region_,
+                          static_cast<const QueueEntry&>(operation));
   }
   [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::size_t size() const noexcept {
@@ -100,6 +107,11 @@ class CallbackCore : public OperationOwner, public PolledQueue {
   Status hand_over(CallbackEntry& entry, bool sound, Slot* slot, GivenCallback given,
                    std::uint64_t tag, Deadline until) noexcept;
   void carry_out(CallbackEntry& entry) noexcept;
+  void push_done(CallbackEntry& entry) noexcept;
+  Status acquire_places(std::size_t count) noexcept;
+  void refuse_all(OperationList& sound, OperationList& refused, const Outcome& outcome) noexcept;
+  void hand_over_group(OperationList sound, OperationList refused) noexcept;
+  void end_of_pair(CallbackEntry& entry) noexcept;
   bool serve_done() noexcept;
   void end(CallbackEntry& entry) noexcept;
   void call(CallbackEntry& entry) noexcept;

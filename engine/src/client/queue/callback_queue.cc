@@ -10,6 +10,7 @@
 
 #include "base/closed.h"
 #include "base/log.h"
+#include "client/datapath/mapped_access.h"
 #include "client/queue/callback_core.h"
 #include "client/services/engine_services.h"
 #include "client/services/poller.h"
@@ -184,10 +185,24 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
 
 /// For mapped remote memory: this thread does the work, and the poller calls back.
 void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
-  if (!lane().try_run(entry)) [[unlikely]] {
-    poller_.notifier().notify();
-    return;
+  bool ended = true;
+  {
+    const MappedAccess access{region_->serial()};
+    if (const Reason why = region_->revoked(); why != Reason::kNone) [[unlikely]] {
+      entry.outcome = Outcome::failure(Code::kAccessRefused, why);
+      EndTally{region_->session().metrics()}.add(entry);
+    } else {
+      ended = lane().try_run(entry);
+    }
   }
+  if (ended) [[likely]]
+    push_done(entry);
+  else
+    poller_.notifier().notify();
+}
+
+/// The poller calls back for an operation that has ended in this thread.
+void CallbackCore::push_done(CallbackEntry& entry) noexcept {
   OperationRecord* before = done_.load(std::memory_order_relaxed);
   do {
     entry.next = before;
@@ -212,7 +227,8 @@ bool CallbackCore::serve_done() noexcept {
 
 bool CallbackCore::serve() noexcept {
   if (size() == 0) return false;
-  const bool any = immediate_ && serve_done();
+  // Also where the lane completes operations: pairs that were refused are there.
+  const bool any = (immediate_ || done_.load(std::memory_order_relaxed) != nullptr) && serve_done();
   const auto earliest = [this] { return earliest_deadline(); };
   lane().wait(sink_, 0, DeadlineSource{earliest});
   const std::size_t completed = sink_.ready();
@@ -227,6 +243,8 @@ bool CallbackCore::serve() noexcept {
 void CallbackCore::end(CallbackEntry& entry) noexcept {
   entry.due.store(CallbackEntry::kNever, std::memory_order_relaxed);
   entry.name_memory(nullptr);
+  if (entry.group.head != nullptr) [[unlikely]]
+    return end_of_pair(entry);
   // The operation's room is free before its callback, which may use it.
   in_flight_.fetch_sub(1, std::memory_order_acq_rel);
   call(entry);

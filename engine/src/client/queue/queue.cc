@@ -186,6 +186,10 @@ Completions QueueCore::wait(std::size_t at_least) noexcept {
   const Call call{*this};
   if (!call) return refused();
   end_completions(serial_);
+  if (group_count_ != 0) [[unlikely]] {
+    wait_for_groups(at_least);
+    return hand_out_all();
+  }
   const auto earliest = [this] { return earliest_deadline(); };
   while (true) {
     const std::size_t reachable = std::min(at_least, refused_.count + in_flight_ + held_.count);
@@ -217,6 +221,11 @@ Completions QueueCore::progress() noexcept {
 }
 
 Completions QueueCore::hand_out_all() noexcept {
+  collect_ended();
+  return Completions{this, {ready_.get(), ready_count_}, ++serial_};
+}
+
+void QueueCore::collect_ended() noexcept {
   while (!refused_.empty()) hand_out(refused_.take_first(), 1);
   for (std::size_t left = sink_.ready(); left != 0;) {
     const CompletionSink::Run run = sink_.take_run();
@@ -224,10 +233,11 @@ Completions QueueCore::hand_out_all() noexcept {
     in_flight_ -= run.count;
     left -= run.count;
   }
-  return Completions{this, {ready_.get(), ready_count_}, ++serial_};
 }
 
 inline void QueueCore::hand_out(OperationRecord& first, std::size_t count) noexcept {
+  if (group_count_ != 0) [[unlikely]]
+    return hand_out_grouped(first, count);
   if (ready_count_ != 0) ready_[ready_count_ - 1].entry_->next = &first;
   OperationRecord* at = &first;
   Completion* const end = &ready_[ready_count_] + count;

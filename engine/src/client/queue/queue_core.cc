@@ -128,9 +128,10 @@ void QueueCore::refuse(OperationRecord& operation, const Outcome& outcome) noexc
 }
 
 Error QueueCore::error_of(const OperationRecord& operation) const noexcept {
+  const RegionGrant* of = region_;
   for (const auto& [region, kept] : regions_)
-    if (regions_.size() == 1 || region->owns(operation)) return region->error_of(operation);
-  return region_->error_of(operation);
+    if (regions_.size() == 1 || region->owns(operation)) of = region;
+  return error_in_group(of->error_of(operation), *of, static_cast<const QueueEntry&>(operation));
 }
 
 /// The operation can be handed out: tells the application's event loop.
@@ -153,6 +154,36 @@ void QueueCore::put_barrier_before(OperationRecord* operation) noexcept {
   entry_of(operation)->after_barrier = filled_.any_barrier = true;
 }
 
+/// Refuses the operations that are held back or not submitted, and for which `find` returns an
+/// outcome that is not ok. Returns how many. By the queue's owner, in a call.
+template <typename Find>
+std::size_t QueueCore::refuse_unposted(Find find) noexcept {
+  // A barrier before a refused operation then stands before the next one that stays.
+  bool barrier_before_next = false;
+  std::size_t count = 0;
+  const auto refuse_in = [&](OperationList& list) {
+    Outcome found;
+    list.extract(
+        [&](OperationRecord& operation) {
+          found = find(operation);
+          if (found.ok && std::exchange(barrier_before_next, false)) put_barrier_before(&operation);
+          return !found.ok;
+        },
+        [&](OperationRecord& operation) {
+          barrier_before_next =
+              std::exchange(entry_of(&operation)->after_barrier, false) || barrier_before_next;
+          refuse(operation, found);
+          ++count;
+        });
+  };
+  refuse_in(held_);
+  OperationList filled = detach_filled();
+  refuse_in(filled);
+  attach_filled(filled);
+  barrier_ = barrier_ || barrier_before_next;
+  return count;
+}
+
 Status QueueCore::cancel(Ticket ticket) noexcept {
   const Call call{*this};
   if (!call) return not_the_owner("cancel");
@@ -160,6 +191,14 @@ Status QueueCore::cancel(Ticket ticket) noexcept {
   if (!ticket || ticket.index() >= table_.size()) return unknown;
   QueueEntry& entry = table_[ticket.index()];
   if (entry.ticket != ticket) return unknown;
+  if (entry.group.head != nullptr) {  // all pairs, or none
+    const auto of_group = [&](OperationRecord& operation) {
+      return entry_of(&operation)->group.head == &entry ? Outcome::failure(Code::kCancelled)
+                                                        : Outcome{};
+    };
+    if (entry.group.head == &entry && refuse_unposted(of_group) != 0) return {};
+    return Error{Code::kBusy, "cancel"}.with_subject("posted");
+  }
   OperationRecord* after = nullptr;
   OperationList filled = detach_filled();
   const bool held = held_.remove(entry, &after);
@@ -223,30 +262,11 @@ bool QueueCore::request_refusal() noexcept {
          before == CallState::kRefuseRevoked;
 }
 
-/// By the queue's owner, in a call.
 void QueueCore::refuse_revoked() noexcept {
-  // A barrier before a refused operation then stands before the next one that stays.
-  bool barrier_before_next = false;
-  const auto refuse_those_of = [&](OperationList& list) {
-    Reason why = Reason::kNone;
-    list.extract(
-        [&](OperationRecord& operation) {
-          why = region_->session().revocations().revoked(operation);
-          if (why == Reason::kNone && std::exchange(barrier_before_next, false))
-            put_barrier_before(&operation);
-          return why != Reason::kNone;
-        },
-        [&](OperationRecord& operation) {
-          barrier_before_next =
-              std::exchange(entry_of(&operation)->after_barrier, false) || barrier_before_next;
-          refuse(operation, Outcome::failure(Code::kAccessRefused, why));
-        });
-  };
-  refuse_those_of(held_);
-  OperationList filled = detach_filled();
-  refuse_those_of(filled);
-  attach_filled(filled);
-  barrier_ = barrier_ || barrier_before_next;
+  (void)refuse_unposted([this](const OperationRecord& operation) {
+    const Reason why = region_->session().revocations().revoked(operation);
+    return why == Reason::kNone ? Outcome{} : Outcome::failure(Code::kAccessRefused, why);
+  });
 }
 
 }  // namespace remora::detail

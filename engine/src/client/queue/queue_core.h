@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <remora/engine/many.h>
 #include <remora/engine/queue.h>
 
 #include "base/unique_fd.h"
@@ -22,6 +23,25 @@
 
 namespace remora::detail {
 
+struct QueueEntry;
+
+/// What a place of a queue's table has of a group: the pairs of one Queue::read_many(), or of its
+/// neighbours. Each pair has a place; the place of the first one, the head, has the completion.
+struct QueueGroup {
+  QueueEntry* head = nullptr;       ///< null: the operation is of no group
+  std::uint64_t* before = nullptr;  ///< where the old value of an atomic goes
+  ManyOutcome* outcome = nullptr;   ///< of this pair, where the caller wants it
+  std::uint32_t index = 0;          ///< of the pair
+
+  // In the head only.
+  std::uint32_t left_count = 0;    ///< pairs that have not ended, or are not handed out
+  std::uint32_t failed_index = 0;  ///< of the failed pair that stands first
+  Ticket failed{};                 ///< the head's ticket, once a pair has failed
+  Outcome failed_outcome{};
+  std::uint64_t failed_offset_bytes = 0;
+  std::uint64_t failed_length_bytes = 0;
+};
+
 /// One place of a queue's table: an operation, from when the queue takes it until its completion
 /// has ended.
 struct QueueEntry : OperationRecord {
@@ -30,7 +50,15 @@ struct QueueEntry : OperationRecord {
   Ticket ticket;  ///< of the place's operation, or of its last one
   /// The operation waits until all before it have completed. Only while it is filled or held.
   bool after_barrier = false;
+  QueueGroup group;
 };
+
+/// Notes in its head how an operation of a group has ended, which then is of no group any more.
+/// True: it was the last one, and the head has the outcome of the group.
+[[nodiscard]] bool count_end_of_pair(QueueEntry& entry) noexcept;
+/// `error` of an operation; of a group's it names the failed pair that stands first.
+[[nodiscard]] Error error_in_group(const Error& error, const RegionGrant& region,
+                                   const QueueEntry& entry) noexcept;
 
 /// Serials of the Completions of a queue that was moved from, and of a queue that a parent process
 /// made; no wait() returns them.
@@ -43,7 +71,7 @@ inline constexpr std::uint64_t kForeignQueueSerial = kNoQueueSerial - 1;
 /// One owner at a time. Each operation touches most of the members, and none may stand behind
 /// another pointer (unit_engine_cost counts the instructions). For the same reason queue.cc has the
 /// way of each operation for both QueueCore and Queue, whose functions take those of QueueCore
-/// inline. queue_core.cc has the rest.
+/// inline. queue_group.cc has groups of pairs, and queue_core.cc the rest.
 class QueueCore final : public OperationOwner, public RevocationListener {
  public:
   /// Errors: kInvalidArgument (depth), kConnectionLost, kOutOfMemory.
@@ -78,6 +106,9 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   template <typename Piece>
   Ticket take_pieces(transport::Opcode opcode, ByteOffset offset, std::span<const Piece> pieces,
                      std::uint64_t tag) noexcept;
+  /// See Queue::read_many(). In queue_group.cc.
+  template <typename Pair>
+  Ticket take_group(std::span<Pair> pairs, std::span<ManyOutcome> each, std::uint64_t tag) noexcept;
   Status select(const std::shared_ptr<RegionGrant>& region) noexcept;
   Status submit() noexcept;
   void barrier() noexcept;
@@ -123,6 +154,8 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   };
   [[gnu::noinline]] std::atomic<CallState>* enter_unless_taken(CallState before) noexcept;
   void refuse_revoked() noexcept;
+  template <typename Find>
+  std::size_t refuse_unposted(Find find) noexcept;
   static Completions refused() noexcept { return Completions{nullptr, {}, 0}; }
   static constexpr transport::Opcode kNoRun{0xff};
   /// The operations that are taken and not submitted. Their places stand before the free ones in
@@ -147,6 +180,12 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   [[nodiscard]] OperationList detach_filled() noexcept;
   void attach_filled(OperationList filled) noexcept;
   void hand_out(OperationRecord& first, std::size_t count) noexcept;
+  void collect_ended() noexcept;
+  // While there are groups, in queue_group.cc.
+  [[gnu::noinline]] void hand_out_grouped(OperationRecord& first, std::size_t count) noexcept;
+  [[gnu::noinline]] void wait_for_groups(std::size_t at_least) noexcept;
+  void end_of_pair(QueueEntry& entry) noexcept;
+  void make_ready(QueueEntry& entry, bool ok) noexcept;
   bool acquire_leases(OperationList& filled) noexcept;
   void hand_over(OperationList& operations) noexcept;
   void hand_over_held() noexcept;
@@ -168,9 +207,10 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   /// The free places, chained by next, behind those of filled_: to take one is to move on by one.
   OperationRecord* free_;
   Filled filled_;
-  bool any_slots_ = false;     ///< a slot was ever taken: completions have some to give back
-  std::size_t in_flight_ = 0;  ///< submitted, not yet taken out of the sink
-  OperationList held_;         ///< submitted, held back by a barrier
+  bool any_slots_ = false;       ///< a slot was ever taken: completions have some to give back
+  std::size_t group_count_ = 0;  ///< groups that are not handed out
+  std::size_t in_flight_ = 0;    ///< submitted, not yet taken out of the sink
+  OperationList held_;           ///< submitted, held back by a barrier
   OperationList refused_;  ///< complete without a lane: misuse, cancelled, expired behind a barrier
   bool barrier_ = false;   ///< one stands behind the operation taken last
   BatchOrder order_;

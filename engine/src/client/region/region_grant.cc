@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "client/datapath/mapped_access.h"
 #include "client/datapath/striped_transfer.h"
 #include "client/region/revocation_listener.h"
 #include "client/services/engine_services.h"
@@ -34,6 +35,13 @@ std::uint64_t end_of(const OperationRecord& operation) noexcept {
   if (__builtin_add_overflow(operation.offset_bytes, operation.length_bytes, &end))
     return std::numeric_limits<std::uint64_t>::max();
   return end;
+}
+
+/// The only lane of the session, if it maps memory as `mapped` says; else null.
+LaneDriver* lane_if(const SessionCore& session, bool mapped) noexcept {
+  if (session.lanes().size() != 1) return nullptr;
+  LaneDriver* const lane = session.lanes().front().get();
+  return lane->maps_memory() == mapped ? lane : nullptr;
 }
 
 }  // namespace
@@ -77,8 +85,9 @@ RegionGrant::RegionGrant(std::shared_ptr<SessionCore> session, RegionInfo info, 
              .remote_key = grant_.extents.front().remote_key,
              .remote_address = grant_.extents.front().remote_address,
              .bytes_max = {},
-             .only_lane = session_->lanes().size() == 1 ? session_->lanes().front().get() : nullptr,
+             .only_lane = lane_if(*session_, false),
              .one_extent_bytes_max = {}},
+      mapped_lane_{lane_if(*session_, true)},
       domain_index_{quick_.domain_index} {
   for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite})
     if (includes(rights_, right_for(opcode)))
@@ -245,15 +254,26 @@ void RegionGrant::run(OperationRecord& operation,
   if (deadline <= deadline.zero()) deadline = session_->engine().options().operation_deadline;
   operation.submitted = clock_now();
   operation.deadline = deadline_after(operation.submitted, deadline);
-  if (!operation.whole || quick_.only_lane == nullptr) [[unlikely]]
-    return run_closely(operation);
-  quick_.only_lane->run(operation);
+  if (operation.whole && quick_.only_lane != nullptr) [[likely]]
+    return quick_.only_lane->run(operation);
+  if (mapped_lane_ == nullptr) return run_closely(operation);
+  // This thread does the work, and a revocation waits for it.
+  const MappedAccess access{serial()};
+  if (const Reason why = revoked(); why != Reason::kNone) [[unlikely]]
+    return end_revoked(operation, why);
+  mapped_lane_->run(operation);
 }
 
 void RegionGrant::run_counted(OperationRecord& operation,
                               std::chrono::nanoseconds deadline) const noexcept {
   const MemoryUse use{needs_keys() ? operation.memory : nullptr};
   if (check(operation)) run(operation, deadline);
+}
+
+/// Of an operation that has passed its check, and whose grant was revoked afterwards.
+void RegionGrant::end_revoked(OperationRecord& operation, Reason why) const noexcept {
+  operation.outcome = Outcome::failure(Code::kAccessRefused, why);
+  (void)count_refused(operation);
 }
 
 /// Runs an operation that needs a registration first, or may go over several lanes.
@@ -269,9 +289,7 @@ void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
   // Pinning pages may take longer than a revocation waits for operations.
   if (const Reason why = revoked(); why != Reason::kNone) [[unlikely]] {
     if (!operation.whole) lane.release_lease(operation);
-    operation.outcome = Outcome::failure(Code::kAccessRefused, why);
-    (void)count_refused(operation);
-    return;
+    return end_revoked(operation, why);
   }
   if (quick_.only_lane != nullptr || !uses_all_lanes(operation)) return lane.run(operation);
   run_striped({.lanes = session_->lanes(),
@@ -308,8 +326,8 @@ void RegionGrant::remove_queue(const RevocationListener& queue) noexcept {
 }
 
 bool RegionGrant::tell_queues() noexcept {
-  const MutexLock lock{queues_mutex_};
   bool all = true;
+  const MutexLock lock{queues_mutex_};
   for (QueueToTell& each : queues_) {
     each.told = each.told || each.queue->request_refusal();
     all = all && each.told;

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -118,6 +120,26 @@ class RegionGrant final : public RevocableGrant {
     operation.whole = true;
     return true;
   }
+  /// Mapped bytes, and which transfers of them pass their check. Those that do not are for check().
+  struct MappedBytes {
+    std::byte* address;
+    std::uint64_t size_bytes;
+    std::uint64_t bytes_max;  ///< of one transfer; 0: none passes
+
+    [[nodiscard, gnu::always_inline]] bool admits(std::uint64_t offset_bytes,
+                                                  const std::byte* local,
+                                                  std::size_t length_bytes) const noexcept {
+      return length_bytes - 1 < bytes_max && offset_bytes <= size_bytes - length_bytes &&
+             local != nullptr;
+    }
+  };
+  /// The bytes of the region. Only where the session maps memory. A copy needs a MappedAccess, and
+  /// revoked() after that.
+  [[nodiscard]] MappedBytes mapped_bytes(transport::Opcode opcode) const noexcept {
+    return {.address = std::bit_cast<std::byte*>(quick_.remote_address),
+            .size_bytes = quick_.size_bytes,
+            .bytes_max = quick_.one_extent_bytes_max[static_cast<std::size_t>(opcode)]};
+  }
   /// As check() for a transfer in pieces, which are borrowed until it has completed. Fills in the
   /// length.
   bool check(OperationRecord& operation, std::span<const Target> pieces) const noexcept;
@@ -172,6 +194,8 @@ class RegionGrant final : public RevocableGrant {
   }
   bool check_closely(OperationRecord& operation) const noexcept;
   void run_closely(OperationRecord& operation) const noexcept;
+  [[gnu::noinline, gnu::cold]] void end_revoked(OperationRecord& operation,
+                                                Reason why) const noexcept;
   template <typename Piece>
   bool check_pieces(OperationRecord& operation, std::span<const Piece> pieces) const noexcept;
   bool count_refused(OperationRecord& operation) const noexcept;
@@ -197,7 +221,7 @@ class RegionGrant final : public RevocableGrant {
     std::uint32_t remote_key;
     std::uint64_t remote_address;
     BytesMax bytes_max;
-    LaneDriver* only_lane;          ///< null: there are several
+    LaneDriver* only_lane;          ///< null: there are several, or memory is mapped
     BytesMax one_extent_bytes_max;  ///< 0 if the region has several extents
 
     [[nodiscard]] std::size_t domain() const noexcept {
@@ -205,6 +229,7 @@ class RegionGrant final : public RevocableGrant {
     }
   };
   Quick quick_;
+  LaneDriver* mapped_lane_;   ///< null: memory is not mapped
   std::size_t domain_index_;  ///< stays the same when the grant is revoked
   std::atomic<Reason> revoked_{Reason::kNone};
   struct QueueToTell {

@@ -20,7 +20,9 @@ namespace {
 
 /// The period of the timer that checks for operations in flight.
 constexpr std::chrono::milliseconds kLook{2};
-/// After this time, a synchronous call that has passed its check has submitted its operation.
+/// After this time, a synchronous call that has passed its check has submitted its operation, over
+/// rdma and tcp: the server refuses one that comes later. Over mapped memory it only is the time
+/// that MappedAccess::accessed() asks for.
 constexpr std::chrono::milliseconds kSettle{2};
 constexpr std::chrono::milliseconds kAskTimeout{200};
 constexpr std::chrono::milliseconds kReadTimeout{100};

@@ -19,6 +19,7 @@
 #include "base/event_loop.h"
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/lane_driver.h"
+#include "client/datapath/many_batch.h"
 #include "client/services/session_ticker.h"
 #include "client/session/control_channel.h"
 #include "client/session/grant_keys.h"
@@ -113,6 +114,8 @@ class SessionCore final : public SessionTicker::Ticked,
   /// The releaser with which a queue on the lane registers its table; null where the lane needs no
   /// keys.
   [[nodiscard]] std::shared_ptr<MemoryReleaser> releaser_of(const LaneDriver& lane) const noexcept;
+  /// Records for calls with many pairs.
+  [[nodiscard]] ManyBatches& many_batches() noexcept { return many_batches_; }
   [[nodiscard]] transport::MemoryDomain* memory_domain() const noexcept { return domain_.get(); }
   [[nodiscard]] const std::shared_ptr<transport::MemoryDomain>& domain() const noexcept {
     return domain_;
@@ -228,6 +231,7 @@ class SessionCore final : public SessionTicker::Ticked,
   Reconnector reconnector_;
   OpenRegions open_regions_;
   RevocationTracker revocations_;
+  ManyBatches many_batches_;
 };
 
 }  // namespace remora::detail

@@ -114,6 +114,61 @@ REMORA_C_EXPORT int remora_region_fetch_add(const remora_region* region, uint64_
                                             uint64_t delta, uint64_t* before, uint64_t deadline_ns,
                                             remora_error* error) REMORA_C_NOEXCEPT;
 
+/// Most pairs of a call with many.
+#define REMORA_PAIRS_MAX 65536
+
+/// A pair of a call with many: a place in the region, and local memory. Fill in the piece by
+/// remora_piece_init().
+typedef struct remora_pair {
+  uint64_t offset;     ///< bytes from the start of the region
+  remora_piece piece;  ///< a write only reads its bytes
+} remora_pair;
+
+/// 8 bytes at a multiple of 8.
+typedef struct remora_add_pair {
+  uint64_t offset;
+  uint64_t delta;
+  uint64_t before;  ///< takes what stood there, where the pair succeeds
+} remora_add_pair;
+
+typedef struct remora_swap_pair {
+  uint64_t offset;
+  uint64_t expected;
+  uint64_t desired;
+  uint64_t before;  ///< takes what stood there, where the pair succeeds; `expected`: swapped
+} remora_swap_pair;
+
+/// How one pair ended.
+typedef struct remora_pair_outcome {
+  int32_t code;    ///< REMORA_OK, or as the synchronous operations return it
+  int32_t reason;  ///< of remora_reason
+} remora_pair_outcome;
+
+/// `count` operations (0 to REMORA_PAIRS_MAX) in one call, unordered among each other. Each pair
+/// ends by itself, as a single operation does: misuse in one of them ends that pair alone, and the
+/// others are carried out. They block until all have ended, at most `deadline_ns` (0: the engine's)
+/// plus two seconds. Return REMORA_OK where every pair succeeded, else the code of the failed pair
+/// that stands first; the message names its index, from 0 on. `each` may be NULL, or takes the
+/// outcome of every pair. Errors of the call as a whole, before anything is sent:
+/// REMORA_OUT_OF_MEMORY, which all of `each` then have; REMORA_LIMIT_EXCEEDED (REMORA_PAIRS_MAX),
+/// where `each` is not written.
+REMORA_C_EXPORT int remora_region_read_many(const remora_region* region, const remora_pair* pairs,
+                                            size_t count, remora_pair_outcome* each,
+                                            uint64_t deadline_ns,
+                                            remora_error* error) REMORA_C_NOEXCEPT;
+REMORA_C_EXPORT int remora_region_write_many(const remora_region* region, const remora_pair* pairs,
+                                             size_t count, remora_pair_outcome* each,
+                                             uint64_t deadline_ns,
+                                             remora_error* error) REMORA_C_NOEXCEPT;
+REMORA_C_EXPORT int remora_region_fetch_add_many(const remora_region* region,
+                                                 remora_add_pair* pairs, size_t count,
+                                                 remora_pair_outcome* each, uint64_t deadline_ns,
+                                                 remora_error* error) REMORA_C_NOEXCEPT;
+REMORA_C_EXPORT int remora_region_compare_swap_many(const remora_region* region,
+                                                    remora_swap_pair* pairs, size_t count,
+                                                    remora_pair_outcome* each, uint64_t deadline_ns,
+                                                    remora_error* error) REMORA_C_NOEXCEPT;
+
 // NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus

@@ -1,0 +1,116 @@
+#include "client/datapath/mapped_access.h"
+
+#include <array>
+#include <linux/membarrier.h>
+#include <new>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace remora::detail {
+
+/// Places for threads, which are never freed: a thread that ends leaves its place to the next one.
+struct MappedAccessPlaces {
+  using Place = MappedAccess::Place;
+  static constexpr std::size_t kPlaces = 64;
+
+  std::array<Place, kPlaces> places{};
+  std::atomic<MappedAccessPlaces*> next{nullptr};
+
+  Place* take() noexcept {
+    for (Place& place : places) {
+      bool taken = false;
+      if (place.taken.compare_exchange_strong(taken, true, std::memory_order_acquire))
+        return &place;
+    }
+    return nullptr;
+  }
+  /// The places that follow, made if there are none. Null: there is no memory.
+  MappedAccessPlaces* follow() noexcept {
+    MappedAccessPlaces* after = next.load(std::memory_order_acquire);
+    if (after != nullptr) return after;
+    auto* const made = new (std::nothrow) MappedAccessPlaces;
+    if (made == nullptr) return nullptr;
+    if (next.compare_exchange_strong(after, made, std::memory_order_acq_rel)) return made;
+    delete made;
+    return after;
+  }
+  static void forget_own() noexcept { MappedAccess::t_place = nullptr; }
+  static void give_back(Place* place) noexcept {
+    place->taken.store(false, std::memory_order_release);
+  }
+};
+
+namespace {
+
+using AccessPlace = MappedAccessPlaces::Place;
+
+MappedAccessPlaces g_access_places;
+/// Threads that found no memory for a place share one that says nothing. While there are such,
+/// every grant counts as accessed.
+AccessPlace g_shared_place;
+std::atomic<std::size_t> g_sharing_threads{0};
+/// This thread's AccessPlaceHolder is destroyed.
+constinit thread_local bool t_place_given_back = false;
+
+/// A thread's place, until it ends.
+struct AccessPlaceHolder {
+  AccessPlaceHolder() = default;
+  ~AccessPlaceHolder() {
+    // Thread-local objects that are destroyed later may access memory, too: from a new place, which
+    // no other thread takes after them.
+    MappedAccessPlaces::forget_own();
+    t_place_given_back = true;
+    if (place == &g_shared_place)
+      g_sharing_threads.fetch_sub(1);
+    else if (place != nullptr)
+      MappedAccessPlaces::give_back(place);
+  }
+  AccessPlaceHolder(const AccessPlaceHolder&) = delete;
+  AccessPlaceHolder& operator=(const AccessPlaceHolder&) = delete;
+  AccessPlace* place = nullptr;
+};
+
+int membarrier(int command) noexcept {
+  return static_cast<int>(::syscall(SYS_membarrier, command, 0, 0));
+}
+
+/// On return each other thread has passed a full barrier since the call.
+void pass_barrier_in_all_threads() noexcept {
+  if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return;
+  if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0)
+    (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+}
+
+}  // namespace
+
+MappedAccess::Place* MappedAccess::acquire_place() noexcept {
+  Place* found = nullptr;
+  for (MappedAccessPlaces* at = &g_access_places; at != nullptr && found == nullptr;
+       at = at->follow())
+    found = at->take();
+  if (found == nullptr) {
+    g_sharing_threads.fetch_add(1);
+    found = &g_shared_place;
+  }
+  if (!t_place_given_back) {
+    thread_local AccessPlaceHolder t_holder;
+    t_holder.place = found;
+  }
+  t_place = found;
+  return found;
+}
+
+bool MappedAccess::accessed(std::uint64_t serial) noexcept {
+  // A thread that has not passed the barrier yet sees the revocation in its check; the store of one
+  // that has passed it is seen here.
+  pass_barrier_in_all_threads();
+  if (g_sharing_threads.load() != 0) return true;
+  for (MappedAccessPlaces* at = &g_access_places; at != nullptr; at = at->next.load())
+    for (const AccessPlace& place : at->places) {
+      const std::uint64_t now = place.serial.load(std::memory_order_acquire);
+      if (now == serial || now == kEveryGrant) return true;
+    }
+  return false;
+}
+
+}  // namespace remora::detail

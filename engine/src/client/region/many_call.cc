@@ -1,0 +1,440 @@
+#include "client/region/many_call.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "client/datapath/client_metrics.h"
+#include "client/datapath/mapped_access.h"
+#include "client/services/engine_services.h"
+#include "client/session/session_core.h"
+
+namespace remora::detail {
+
+using transport::Opcode;
+
+namespace {
+
+constexpr std::uint32_t kPairLineBytes = 64;
+/// This much of the bytes of a pair in the region is fetched ahead of the copy.
+constexpr std::size_t kPairFetchBytes = 256;
+/// A round of copies ends here: what was fetched is still in the L1 cache then, and a revocation
+/// does not wait for long.
+constexpr std::size_t kCopyRoundBytes = std::size_t{16} << 10U;
+/// Longer pairs go as single operations, which check deadline and server as they copy.
+constexpr std::size_t kMaxCopyBytes = std::size_t{64} << 10U;
+/// Rounds between two looks at the clock.
+constexpr std::size_t kRoundsPerLook = 16;
+/// Copies of one round, at most.
+constexpr std::size_t kMaxCopies = 64;
+/// Records in flight when the call fills again: half of them are free, so that chains stay long.
+constexpr std::size_t kRefillBelow = kManyInFlight / 2;
+
+constexpr Outcome kPairExpired{.ok = false, .code = Code::kTimedOut, .reason = Reason::kExpired};
+
+[[gnu::always_inline]] inline void fetch_pair(Opcode opcode, const std::byte* remote,
+                                              std::size_t length_bytes) noexcept {
+  if (length_bytes <= kPairLineBytes) [[likely]] {
+    if (opcode == Opcode::kRead)
+      __builtin_prefetch(remote, 0);
+    else
+      __builtin_prefetch(remote, 1);
+    return;
+  }
+  const std::size_t length = std::min(length_bytes, kPairFetchBytes);
+  if (opcode == Opcode::kRead)
+    for (std::size_t i = 0; i < length; i += kPairLineBytes) __builtin_prefetch(remote + i, 0);
+  else
+    for (std::size_t i = 0; i < length; i += kPairLineBytes) __builtin_prefetch(remote + i, 1);
+}
+
+/// One line is the length of most small values; a copy of a known length needs no call.
+[[gnu::always_inline]] inline void copy_pair(std::byte* to, const std::byte* from,
+                                             std::size_t length_bytes) noexcept {
+  if (length_bytes == kPairLineBytes)
+    std::memcpy(to, from, kPairLineBytes);
+  else
+    std::memcpy(to, from, length_bytes);
+}
+
+[[nodiscard]] std::chrono::nanoseconds time_for_pairs(const ManyOptions& options,
+                                                      const SessionCore& session) noexcept {
+  return options.deadline > options.deadline.zero() ? options.deadline
+                                                    : session.engine().options().operation_deadline;
+}
+
+}  // namespace
+
+// NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): uses_ is filled as far as it counts
+ManyCall::ManyCall(SessionCore& session, Opcode opcode, const ManyOptions& options) noexcept
+    : session_{session},
+      lane_{session.lane_of_thread()},
+      opcode_{opcode},
+      began_{clock_now()},
+      deadline_{deadline_after(began_, time_for_pairs(options, session))},
+      each_{options.each},
+      mapped_{lane_.maps_memory() && transport::is_transfer(opcode)},
+      rounds_until_clock_{kRoundsPerLook},
+      chunk_began_{began_} {
+  std::fill(each_.begin(), each_.end(), ManyOutcome{});
+  if (mapped_) return;
+  batch_ = session.many_batches().take(lane_);
+  if (batch_ != nullptr) place_ = batch_->first_free();
+}
+
+ManyCall::~ManyCall() {
+  end_uses();
+  if (batch_ != nullptr) session_.many_batches().give_back(std::move(batch_));
+}
+
+template <typename Pair>
+void ManyCall::add(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  if constexpr (transport::is_transfer(kOpcodeOf<Pair>))
+    if (mapped_) return add_copies(region, pairs);
+  add_records(region, pairs);
+}
+
+Status ManyCall::finish() noexcept {
+  if (mapped_) {
+    if (copied_count_ != 0)
+      session_.metrics().ended(session_.metrics().recorder(), opcode_, latency_now() - began_,
+                               copied_count_, copied_bytes_);
+  } else {
+    submit();
+    if (in_flight_ != 0) wait(in_flight_);
+  }
+  if (failed_.region == nullptr) [[likely]]
+    return {};
+  OperationRecord operation;
+  operation.request.opcode = opcode_;
+  operation.offset_bytes = failed_.offset_bytes;
+  operation.length_bytes = failed_.length_bytes;
+  operation.outcome = failed_.outcome;
+  return of_pair(failed_.region->error_of(operation), failed_.region->info().name, failed_.index);
+}
+
+/// True: no more pairs begin.
+bool ManyCall::expired() noexcept {
+  expired_ = expired_ || clock_now() >= deadline_;
+  return expired_;
+}
+
+void ManyCall::fail(const RegionGrant& region, std::size_t index,
+                    const OperationRecord& operation) noexcept {
+  const Outcome& outcome = operation.outcome;
+  if (!each_.empty())
+    each_[index] = {
+        .ok = false, .code = outcome.code, .reason = outcome.reason, .status = outcome.status};
+  if (failed_.region != nullptr && failed_.index <= index) return;
+  failed_ = {.region = &region,
+             .index = index,
+             .offset_bytes = operation.offset_bytes,
+             .length_bytes = operation.length_bytes,
+             .outcome = outcome};
+}
+
+/// Ends pairs that have not begun: nothing of them was sent.
+template <typename Pair>
+void ManyCall::expire_all(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  EndTally tally{session_.metrics()};
+  for (Pair& pair : pairs) {
+    OperationRecord operation;
+    fill_pair(operation, pair);
+    operation.outcome = kPairExpired;
+    tally.add(operation);
+    fail(region, next_index_++, operation);
+  }
+}
+
+// Copies over mapped memory.
+
+template <typename Pair>
+void ManyCall::add_copies(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  while (!pairs.empty()) {
+    if (expired_) [[unlikely]]
+      return expire_all(region, pairs);
+    std::size_t count = copy_round(region, pairs);
+    if (count == 0) [[unlikely]] {
+      run_single(region, pairs.front(), next_index_++);
+      count = 1;
+    }
+    pairs = pairs.subspan(count);
+  }
+}
+
+/// Checks pairs and fetches their bytes, until the round is full or a pair is none for it; then
+/// copies them. Returns how many. 0: the first pair is none for it, or the session is interrupted.
+template <typename Pair>
+std::size_t ManyCall::copy_round(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  constexpr Opcode kOpcode = kOpcodeOf<Pair>;
+  std::array<std::byte*, kMaxCopies> remotes;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+  const std::size_t room = std::min(pairs.size(), kMaxCopies);
+  RegionGrant::MappedBytes mapped = region.mapped_bytes(kOpcode);
+  mapped.bytes_max = std::min<std::uint64_t>(mapped.bytes_max, kMaxCopyBytes);
+  std::size_t round_bytes = 0;
+  std::size_t count = 0;
+  for (; count != room && round_bytes < kCopyRoundBytes; ++count) {
+    const PairBytes bytes = bytes_of(pairs[count]);
+    if (!mapped.admits(bytes.offset_bytes, bytes.local, bytes.length_bytes)) [[unlikely]]
+      break;
+    std::byte* const remote = mapped.address + bytes.offset_bytes;
+    fetch_pair(kOpcode, remote, bytes.length_bytes);
+    remotes[count] = remote;
+    round_bytes += bytes.length_bytes;
+  }
+  if (count == 0) [[unlikely]]
+    return 0;
+  const MappedAccess access{region.serial()};
+  if (region.revoked() != Reason::kNone || !lane_.may_copy()) [[unlikely]]
+    return 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const PairBytes bytes = bytes_of(pairs[i]);
+    if constexpr (kOpcode == Opcode::kRead)
+      copy_pair(bytes.local, remotes[i], bytes.length_bytes);
+    else
+      copy_pair(remotes[i], bytes.local, bytes.length_bytes);
+  }
+  next_index_ += count;
+  copied_count_ += count;
+  copied_bytes_ += round_bytes;
+  if (--rounds_until_clock_ == 0) {
+    rounds_until_clock_ = kRoundsPerLook;
+    (void)expired();
+  }
+  return count;
+}
+
+/// A pair that is none for copy_round(): a long one, one that mapped_bytes() does not admit, or any
+/// while the session is interrupted, for which the driver waits.
+template <typename Pair>
+void ManyCall::run_single(const RegionGrant& region, Pair& pair, std::size_t index) noexcept {
+  OperationRecord operation;
+  fill_pair(operation, pair);
+  operation.memory = memory_of(pair);
+  if (expired()) {
+    operation.outcome = kPairExpired;
+    EndTally{session_.metrics()}.add(operation);
+  } else {
+    region.run_counted(
+        operation, std::max<Clock::duration>(deadline_ - clock_now(), std::chrono::nanoseconds{1}));
+  }
+  if (!operation.outcome.ok) fail(region, index, operation);
+}
+
+// Records on a lane.
+
+template <typename Pair>
+void ManyCall::add_records(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  constexpr bool kTransfer = transport::is_transfer(kOpcodeOf<Pair>);
+  if (lane_.maps_memory()) submit();  // atomics: see submit()
+  while (true) {
+    if constexpr (kTransfer) pairs = pairs.subspan(fill_quickly(region, pairs));
+    if (pairs.empty()) return;
+    Pair& pair = pairs.front();
+    if constexpr (kTransfer)
+      if (LocalMemory* const memory = memory_of(pair); memory != last_memory_) {
+        note_use(memory);
+        continue;
+      }
+    if (place_ == nullptr || expired_) {
+      if (!make_room()) return expire_all(region, pairs);
+      continue;
+    }
+    fill_closely(region, pair);
+    pairs = pairs.subspan(1);
+  }
+}
+
+/// Fills records with pairs, as long as they pass the quick check, records are free, and the local
+/// memory is that of the pair before. Returns how many. Each pair goes through this loop: it keeps
+/// the members that it needs in registers.
+template <typename Pair>
+std::size_t ManyCall::fill_quickly(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  if (expired_) return 0;
+  const Clock::time_point submitted = chunk_began_;
+  const Deadline deadline = deadline_;
+  LocalMemory* const memory = last_memory_;
+  const std::size_t first_index = next_index_;
+  OperationRecord* const first = place_;
+  OperationRecord* last = nullptr;
+  OperationRecord* at = first;
+  std::size_t count = 0;
+  for (; count != pairs.size() && at != nullptr; ++count) {
+    Pair& pair = pairs[count];
+    ManyRecord& record = *ManyBatch::record_of(at);
+    if (memory_of(pair) != memory) break;
+    fill_pair(record, pair);
+    record.memory = memory;
+    if (!region.admits(record)) break;
+    record.submitted = submitted;
+    record.deadline = deadline;
+    record.grant = &region;
+    record.index = first_index + count;
+    // All that is filled has one opcode and one time of submission: see may_follow().
+    record.follows = true;
+    last = at;
+    at = at->next;
+  }
+  if (count == 0) return 0;
+  first->follows = filled_count_ != 0 && last_filled_->whole;
+  last_filled_ = last;
+  place_ = at;
+  filled_count_ += count;
+  next_index_ += count;
+  return count;
+}
+
+/// Fills the free record `place_` with one pair that the quick check does not admit, or ends the
+/// pair.
+template <typename Pair>
+void ManyCall::fill_closely(const RegionGrant& region, Pair& pair) noexcept {
+  constexpr bool kTransfer = transport::is_transfer(kOpcodeOf<Pair>);
+  ManyRecord& record = *ManyBatch::record_of(place_);
+  const std::size_t index = next_index_++;
+  fill_pair(record, pair);
+  record.memory = memory_of(pair);
+  record.submitted = chunk_began_;
+  record.deadline = deadline_;
+  filled_closely_ = true;
+  // The next pair takes the record of a pair that is refused.
+  if (!region.check(record)) return fail(region, index, record);
+  record.grant = &region;
+  record.index = index;
+  if constexpr (!kTransfer) record.before = before_of(pair);
+  record.follows = kTransfer && filled_count_ != 0 && record.whole && last_filled_->whole;
+  last_filled_ = &record;
+  place_ = record.next;
+  ++filled_count_;
+}
+
+/// Submits what is filled, and waits until records are free. False: the deadline has passed.
+bool ManyCall::make_room() noexcept {
+  if (expired_) return false;
+  submit();
+  if (in_flight_ > kRefillBelow) wait(in_flight_ - kRefillBelow);
+  chunk_began_ = clock_now();
+  expired_ = chunk_began_ >= deadline_;
+  return !expired_;
+}
+
+/// Hands the filled records to the lane: one chain, one doorbell.
+void ManyCall::submit() noexcept {
+  if (filled_count_ == 0) return;
+  OperationList filled{.first = batch_->first_free(),
+                       .last = last_filled_,
+                       .count = std::exchange(filled_count_, 0)};
+  batch_->take_before(place_);
+  last_filled_->next = nullptr;
+  // This thread carries out atomics on mapped memory, all of one region: see add_records().
+  std::optional<MappedAccess> access;
+  if (lane_.maps_memory()) access.emplace(ManyBatch::record_of(filled.first)->grant->serial());
+  if (std::exchange(filled_closely_, false)) [[unlikely]]
+    filled = admit_again(filled);
+  if (filled.empty()) return;
+  in_flight_ += filled.count;
+  batch_->order().arrange(filled);
+  lane_.submit(filled);
+}
+
+/// For a list of which some checks may have taken time, as leases do: registrations pin pages. A
+/// revocation does not wait for that, and the deadline may have passed. Returns what may be sent.
+OperationList ManyCall::admit_again(OperationList filled) noexcept {
+  for (OperationRecord* at = filled.first; at != nullptr; at = at->next)
+    if (!at->whole) (void)lane_.acquire_lease(*at, LaneDriver::Lease::kNew);
+  bool any = expired();
+  for (OperationRecord* at = filled.first; at != nullptr && !any; at = at->next)
+    any = ManyBatch::record_of(at)->grant->revoked() != Reason::kNone;
+  if (!any) [[likely]]
+    return filled;
+  OperationList refused;
+  filled.extract(
+      [&](OperationRecord& operation) {
+        const Reason why = ManyBatch::record_of(&operation)->grant->revoked();
+        return expired_ || why != Reason::kNone;
+      },
+      [&](OperationRecord& operation) { refused.append(operation); });
+  while (!refused.empty()) {
+    OperationRecord& operation = refused.take_first();
+    const Reason why = ManyBatch::record_of(&operation)->grant->revoked();
+    refuse(operation,
+           why != Reason::kNone ? Outcome::failure(Code::kAccessRefused, why) : kPairExpired);
+  }
+  place_ = batch_->first_free();
+  return filled;
+}
+
+/// Ends an operation that never reached the lane; its record is free then.
+void ManyCall::refuse(OperationRecord& operation, const Outcome& outcome) noexcept {
+  if (!operation.whole) lane_.release_lease(operation);
+  operation.outcome = outcome;
+  EndTally{session_.metrics()}.add(operation);
+  const ManyRecord& record = *ManyBatch::record_of(&operation);
+  fail(static_cast<const RegionGrant&>(*record.grant), record.index, operation);
+  batch_->give_back(operation, operation);
+}
+
+/// Waits until `at_least` of the operations in flight have ended, and takes all that have. Nothing
+/// is filled then.
+void ManyCall::wait(std::size_t at_least) noexcept {
+  const auto earliest = [this] { return deadline_; };
+  lane_.wait(batch_->sink(), at_least, DeadlineSource{earliest});
+  collect();
+  place_ = batch_->first_free();
+}
+
+void ManyCall::collect() noexcept {
+  CompletionSink& sink = batch_->sink();
+  const bool atomic = is_atomic(opcode_);
+  for (std::size_t left = sink.ready(); left != 0;) {
+    const CompletionSink::Run run = sink.take_run();
+    OperationRecord* last = run.first;
+    if (run.count > 1 && !atomic) {
+      // Transfers that a lane has completed together are ok.
+      for (std::size_t i = 1; i < run.count; ++i) last = last->next;
+    } else {
+      OperationRecord* at = run.first;
+      for (std::size_t i = 0; i < run.count; ++i, at = at->next) {
+        last = at;
+        const ManyRecord& record = *ManyBatch::record_of(at);
+        if (!at->outcome.ok) [[unlikely]]
+          fail(static_cast<const RegionGrant&>(*record.grant), record.index, record);
+        else if (atomic)
+          *record.before = at->old_value;
+      }
+    }
+    batch_->give_back(*run.first, *last);
+    in_flight_ -= run.count;
+    left -= run.count;
+  }
+}
+
+/// Counts the call as a use of `memory`, if that has handles, until end_uses().
+void ManyCall::note_use(LocalMemory* memory) noexcept {
+  last_memory_ = memory;
+  if (memory == nullptr || !lane_.needs_keys() || !memory->has_handles()) return;
+  const auto end = uses_.begin() + static_cast<std::ptrdiff_t>(use_count_);
+  if (std::find(uses_.begin(), end, memory) != end) return;
+  if (use_count_ == kMaxUses) {
+    submit();
+    if (in_flight_ != 0) wait(in_flight_);
+    end_uses();
+  }
+  memory->begin_use();
+  uses_[use_count_++] = memory;
+}
+
+void ManyCall::end_uses() noexcept {
+  for (LocalMemory* const memory : std::span{uses_}.first(use_count_)) memory->end_use();
+  use_count_ = 0;
+}
+
+template void ManyCall::add<const ReadPair>(const RegionGrant&, std::span<const ReadPair>) noexcept;
+template void ManyCall::add<const WritePair>(const RegionGrant&,
+                                             std::span<const WritePair>) noexcept;
+template void ManyCall::add<FetchAddPair>(const RegionGrant&, std::span<FetchAddPair>) noexcept;
+template void ManyCall::add<CompareSwapPair>(const RegionGrant&,
+                                             std::span<CompareSwapPair>) noexcept;
+
+}  // namespace remora::detail

@@ -1,0 +1,125 @@
+#pragma once
+
+/// One synchronous call with many pairs: see remora/engine/many.h. Over mapped memory the calling
+/// thread copies; else each pair takes a record of a ManyBatch while it is in flight. A pair that
+/// fails the quick check goes the way of a single operation.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <remora/engine/many.h>
+#include <remora/result.h>
+
+#include "base/clock.h"
+#include "client/datapath/lane_driver.h"
+#include "client/datapath/local_memory.h"
+#include "client/datapath/many_batch.h"
+#include "client/datapath/many_pairs.h"
+#include "client/datapath/operation.h"
+#include "client/region/region_grant.h"
+#include "transport/work_request.h"
+
+namespace remora::detail {
+
+/// By one thread: add(), for the pairs of each region in turn, then finish().
+class ManyCall {
+ public:
+  /// `options`: checked. Its outcomes become ok, until a pair fails.
+  ManyCall(SessionCore& session, transport::Opcode opcode, const ManyOptions& options) noexcept;
+  ~ManyCall();
+  ManyCall(const ManyCall&) = delete;
+  ManyCall& operator=(const ManyCall&) = delete;
+
+  /// False: there is no memory for its records, and it must not be used.
+  [[nodiscard]] bool ready() const noexcept { return mapped_ || batch_ != nullptr; }
+  /// Begins the pairs of one region of the session, whose indexes follow those of the last add().
+  /// `pairs` and the region are borrowed until finish() has returned. May block.
+  template <typename Pair>
+  void add(const RegionGrant& region, std::span<Pair> pairs) noexcept;
+  /// Blocks until every pair has ended.
+  Status finish() noexcept;
+
+ private:
+  /// The failed pair with the lowest index.
+  struct Failed {
+    const RegionGrant* region = nullptr;  ///< null: none has failed
+    std::size_t index = 0;
+    std::uint64_t offset_bytes = 0;
+    std::uint64_t length_bytes = 0;
+    Outcome outcome{};
+  };
+  /// Distinct memories with handles that the pairs in flight use.
+  static constexpr std::size_t kMaxUses = 16;
+
+  [[nodiscard]] bool expired() noexcept;
+  void fail(const RegionGrant& region, std::size_t index,
+            const OperationRecord& operation) noexcept;
+  template <typename Pair>
+  void expire_all(const RegionGrant& region, std::span<Pair> pairs) noexcept;
+
+  // Mapped memory.
+  template <typename Pair>
+  void add_copies(const RegionGrant& region, std::span<Pair> pairs) noexcept;
+  template <typename Pair>
+  void run_single(const RegionGrant& region, Pair& pair, std::size_t index) noexcept;
+  template <typename Pair>
+  [[nodiscard]] std::size_t copy_round(const RegionGrant& region, std::span<Pair> pairs) noexcept;
+
+  // Lanes that take requests, and atomics.
+  template <typename Pair>
+  void add_records(const RegionGrant& region, std::span<Pair> pairs) noexcept;
+  template <typename Pair>
+  [[nodiscard]] std::size_t fill_quickly(const RegionGrant& region, std::span<Pair> pairs) noexcept;
+  template <typename Pair>
+  void fill_closely(const RegionGrant& region, Pair& pair) noexcept;
+  [[nodiscard]] bool make_room() noexcept;
+  void submit() noexcept;
+  [[nodiscard]] OperationList admit_again(OperationList filled) noexcept;
+  void refuse(OperationRecord& operation, const Outcome& outcome) noexcept;
+  void wait(std::size_t at_least) noexcept;
+  void collect() noexcept;
+  void note_use(LocalMemory* memory) noexcept;
+  void end_uses() noexcept;
+
+  SessionCore& session_;
+  LaneDriver& lane_;
+  const transport::Opcode opcode_;
+  const Clock::time_point began_;
+  const Deadline deadline_;
+  const std::span<ManyOutcome> each_;
+  const bool mapped_;     ///< the pairs are copied by the calling thread
+  bool expired_ = false;  ///< the deadline has passed: no more pairs begin
+  std::size_t next_index_ = 0;
+  Failed failed_;
+
+  std::size_t rounds_until_clock_;
+  std::uint64_t copied_count_ = 0;
+  std::uint64_t copied_bytes_ = 0;
+
+  std::unique_ptr<ManyBatch> batch_;
+  /// The records that are filled and not submitted, from batch_->first_free() on; `place_`, the
+  /// next of them, is free.
+  OperationRecord* place_ = nullptr;
+  OperationRecord* last_filled_ = nullptr;
+  std::size_t filled_count_ = 0;
+  bool filled_closely_ = false;  ///< one of them needed more than the quick check, which takes time
+  std::size_t in_flight_ = 0;
+  Clock::time_point chunk_began_;
+  LocalMemory* last_memory_ = nullptr;  ///< its use is counted, or need not be
+  std::size_t use_count_ = 0;
+  std::array<LocalMemory*, kMaxUses> uses_;
+};
+
+extern template void ManyCall::add<const ReadPair>(const RegionGrant&,
+                                                   std::span<const ReadPair>) noexcept;
+extern template void ManyCall::add<const WritePair>(const RegionGrant&,
+                                                    std::span<const WritePair>) noexcept;
+extern template void ManyCall::add<FetchAddPair>(const RegionGrant&,
+                                                 std::span<FetchAddPair>) noexcept;
+extern template void ManyCall::add<CompareSwapPair>(const RegionGrant&,
+                                                    std::span<CompareSwapPair>) noexcept;
+
+}  // namespace remora::detail
