@@ -126,6 +126,7 @@ def main():
         return check(arguments.headers, arguments.check)
     else:
         ffi_of(arguments.headers).emit_c_code(arguments.emit)
+        pathlib.Path(arguments.emit).touch()  # cffi leaves a file alone that would be the same
     return 0
 
 

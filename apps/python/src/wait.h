@@ -21,9 +21,9 @@ static int remora_py_sleep(int descriptor, uint64_t ns) {
   return poll(&wanted, 1, milliseconds) >= 0 || errno != EINTR;
 }
 
-/* Waits until operations have ended, `slice_ns` (at most an hour) is over, nothing is in flight, or a
- * signal has come. *count says how many completions there are: those of one call of progress, so that
- * remora_queue_completion_error() knows each of them. It polls for `spin_ns` before it sleeps.
+/* Waits until operations have ended, `slice_ns` (at most an hour) is over, nothing is in flight, or
+ * a signal has come. *count says how many completions there are: those of one call of progress, so
+ * that remora_queue_completion_error() knows each of them. It polls for `spin_ns` before it sleeps.
  * Returns a code of remora_code. */
 static int remora_py_wait(remora_queue* queue, int descriptor, uint64_t spin_ns, uint64_t slice_ns,
                           remora_completion* completions, size_t capacity, size_t* count,
