@@ -15,9 +15,6 @@ from .types import Lifetime, RegionInfo, Removal, Rights, ServerInfo, Transport
 
 __all__ = ["Client", "connect"]
 
-#: What this package was written for: REMORA_C_API of <remora/c/error.h>.
-C_API = 1
-
 
 def connect(uri: str, *, client_name: str | None = None,
             key_file: str | os.PathLike[str] | None = None, key_hex: str | None = None,
@@ -43,7 +40,7 @@ def connect(uri: str, *, client_name: str | None = None,
                           f"{uri}: this names a region; connect to the server, remora://HOST, and "
                           "give the name to open_region()")
     error = new_error()
-    check(lib.remora_require_api(C_API, error), error)
+    check(lib.remora_require_api(lib.REMORA_C_API, error), error)
     options = ffi.new("remora_engine_options*")
     check(lib.remora_engine_options_init(options, ffi.sizeof("remora_engine_options")), error)
     options.operation_deadline_ns = nanoseconds(deadline)
