@@ -16,8 +16,8 @@ build_packages=(
   libjs-dygraphs
   curl jq
 )
-# What the test suites are compiled with.
-suite_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
+# What the test suites and the Python package are compiled with.
+suite_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3-cffi python3-dev)
 # clang, with the run-time libraries of its sanitizers and libFuzzer: the other compilers of
 # .github/workflows/ci.yml, and what tests/fuzz is built with.
 clang14_packages=(clang-14 libclang-rt-14-dev)
@@ -28,6 +28,7 @@ test_packages=(
   "${suite_packages[@]}"
   "${clang14_packages[@]}"
   clang-format-14 clang-tidy-14 shellcheck python3 python3-yaml
+  python3-pytest python3-numpy python3-wheel mypy
   prometheus valgrind iproute2 procps tmux faketime
   abigail-tools
   chromium fonts-dejavu-core
@@ -46,7 +47,7 @@ runtime_packages=(ibverbs-providers)
 # What tests/bench/compare.sh compares with; nothing else needs it.
 bench_packages=(
   libucx-dev ucx-utils libfabric-dev
-  memcached redis-server nbdkit fio nvme-cli
+  memcached redis-server python3-redis nbdkit fio nvme-cli
   jq iproute2 util-linux
 )
 # Packages that bring a daemon which is wanted as a program only, with what starts it at boot.
@@ -68,7 +69,7 @@ Installs what is missing of the groups (default: build).
   vm      QEMU and the RDMA user-space tools
   fresh   mmdebstrap
   bench   what tests/bench/compare.sh compares with
-  suites  of test, what the test suites are compiled with
+  suites  of test, what the test suites and the Python package are compiled with
   clang14, clang19  the compilers that .github/workflows/ci.yml uses besides g++
   docker  buildah, podman and what else ci/docker/test.sh needs besides vm
   runtime what a container that runs Remora needs besides its libraries
