@@ -51,7 +51,7 @@ runtime_packages=(ibverbs-providers)
 # What tests/bench/compare.sh compares with; nothing else needs it.
 bench_packages=(
   libucx-dev ucx-utils libfabric-dev
-  memcached redis-server nbdkit fio nvme-cli
+  memcached redis-server nbdkit nbdkit-plugin-dev fio nvme-cli
   jq iproute2 util-linux
 )
 # Packages that bring a daemon which is wanted as a program only, with what starts it at boot.
