@@ -116,8 +116,8 @@ static void collect(SharedQueue* queue) {
   pthread_mutex_unlock(&queue->mutex);
   const int status = remora_queue_wait(queue->queue, 1, found, kMaxCompletions, &count, NULL);
   if (status != REMORA_OK) {  // what is in flight has its memory still: there is only to try again
-    const struct timespec pause = {.tv_sec = 0, .tv_nsec = 1000000};
-    nanosleep(&pause, NULL);
+    const struct timespec interval = {.tv_sec = 0, .tv_nsec = 1000000};
+    nanosleep(&interval, NULL);
   }
   pthread_mutex_lock(&queue->mutex);
   for (size_t i = 0; i < count; ++i) {
