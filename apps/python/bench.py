@@ -22,7 +22,9 @@ import sys
 import tempfile
 import time
 
-import remora
+# Beside this file stands the package's source, without its extension module: PYTHONPATH has the built one.
+sys.path = [folder for folder in sys.path if folder != os.path.dirname(os.path.abspath(__file__))]
+import remora  # noqa: E402
 
 AHEAD = 32
 

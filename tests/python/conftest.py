@@ -72,8 +72,24 @@ class Server:
     def uri(self):
         return f"remora://{HOST}:{self.port}?transport={TRANSPORT}"
 
-    def stop(self):
+    def pause(self):
+        """Returns when none of its threads runs any more, which kill() does not wait for."""
+        self.process.send_signal(signal.SIGSTOP)
+        until = time.monotonic() + WAIT_S
+        while not all(self._is_stopped(task)
+                      for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()):
+            assert time.monotonic() < until, "the server runs on after SIGSTOP"
+            time.sleep(0.01)
+
+    @staticmethod
+    def _is_stopped(task):
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+
+    def go_on(self):
         self.process.send_signal(signal.SIGCONT)
+
+    def stop(self):
+        self.go_on()
         self.process.kill()
         self.process.wait()
 

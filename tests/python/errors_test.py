@@ -1,7 +1,6 @@
 """Each error that a program can come by: its class, its code, and a text that says what to do."""
 
 import pickle
-import signal
 import threading
 
 import pytest
@@ -131,12 +130,12 @@ def test_a_server_that_does_not_answer(own_server):
         pytest.skip("only over tcp the server's process has a part in a read")
     with remora.connect(own_server.uri) as client:
         region = create(client, "paused")
-        own_server.process.send_signal(signal.SIGSTOP)
+        own_server.pause()
         try:
             error = raised(remora.TimedOutError, region.read, 0, 4, deadline=0.2)
             assert isinstance(error, TimeoutError) and error.server.endswith(f":{own_server.port}")
         finally:
-            own_server.process.send_signal(signal.SIGCONT)
+            own_server.go_on()
 
 
 def test_a_server_that_comes_back_with_new_memory(own_server):

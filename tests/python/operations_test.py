@@ -4,7 +4,6 @@ import array
 import asyncio
 import gc
 import random
-import signal
 import threading
 import weakref
 
@@ -99,7 +98,7 @@ def test_other_threads_run_during_a_wait(own_server):
         pytest.skip("only over tcp the server's process has a part in a read")
     with remora.connect(own_server.uri) as client:
         region = create(client, "waiting")
-        own_server.process.send_signal(signal.SIGSTOP)
+        own_server.pause()
         read = []
         reader = threading.Thread(target=lambda: read.append(region.read(0, 4, deadline=60)))
         try:
@@ -107,7 +106,7 @@ def test_other_threads_run_during_a_wait(own_server):
             reader.join(0.3)
             assert reader.is_alive() and not read
         finally:
-            own_server.process.send_signal(signal.SIGCONT)
+            own_server.go_on()
         reader.join()
         assert read == [bytes(4)]
 

@@ -78,7 +78,7 @@ def test_ctrl_c_while_the_server_does_not_answer(child, own_server):
         print("released")
     """))
     assert started.line() == "ready"
-    own_server.process.send_signal(signal.SIGSTOP)
+    own_server.pause()
     try:
         started.say()
         assert started.line() == "reading"
@@ -91,7 +91,7 @@ def test_ctrl_c_while_the_server_does_not_answer(child, own_server):
         print(f"KeyboardInterrupt after {took:.3f} s")
         assert started.line() == "held"
     finally:
-        own_server.process.send_signal(signal.SIGCONT)
+        own_server.go_on()
     started.say()
     assert is_clean(started, log_allowed=True) == "released\n"
 
@@ -150,16 +150,17 @@ def test_exit_while_the_server_does_not_answer(child, own_server):
         sys.stdin.readline()
     """) + FLIGHT)
     assert started.line() == "ready"
-    own_server.process.send_signal(signal.SIGSTOP)
+    own_server.pause()
     try:
         started.say()
         is_clean(started, log_allowed=True)
     finally:
-        own_server.process.send_signal(signal.SIGCONT)
+        own_server.go_on()
 
 
 def test_exit_with_a_daemon_thread_in_a_read(child, server):
-    assert is_clean(child(server.uri, program("""
+    """It may see that the client is closed, and print that on its way."""
+    code, out, err = child(server.uri, program("""
         import threading
         reading = threading.Event()
         def read():
@@ -169,7 +170,8 @@ def test_exit_with_a_daemon_thread_in_a_read(child, server):
         threading.Thread(target=read, daemon=True).start()
         reading.wait()
         print("end")
-    """))) == "end\n"
+    """)).end()
+    assert (code, out) == (0, "end\n"), err
 
 
 def test_exit_with_tasks_in_flight(child, server):
@@ -224,12 +226,16 @@ def test_a_child_by_fork_is_refused(client, region, server):
 
 
 def test_a_child_by_fork_may_connect_and_close(client, region, server):
+    """Over rdma it is refused: librdmacm keeps the devices of the parent."""
     region.write(0, b"parent")
 
     def connect():
         client.close()  # touches nothing of the parent's
-        with remora.connect(server.uri) as own:
-            return own.open_region(region.name).read(0, 6) == b"parent"
+        try:
+            with remora.connect(server.uri) as own:
+                return own.open_region(region.name).read(0, 6) == b"parent"
+        except remora.UnsupportedError:
+            return TRANSPORT == "rdma"
 
     assert in_a_child(connect) == 0
     assert region.read(0, 6) == b"parent"
