@@ -36,13 +36,13 @@ static int parse_duration(const char* key, const char* value, Range range, uint6
 
 /// A number from 1 to `most`.
 static int parse_count(const char* key, const char* value, unsigned most, unsigned* count) {
-  unsigned found = 0;
-  if (nbdkit_parse_unsigned(key, value, &found) != 0) return -1;
-  if (found < 1 || found > most) {
+  char* end = NULL;
+  const uint64_t found = isdigit((unsigned char)value[0]) ? strtoumax(value, &end, 10) : 0;
+  if (end == NULL || *end != '\0' || found < 1 || found > most) {
     nbdkit_error("%s=%s: has to be 1 to %u", key, value, most);
     return -1;
   }
-  *count = found;
+  *count = (unsigned)found;
   return 0;
 }
 
