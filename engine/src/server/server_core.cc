@@ -163,6 +163,7 @@ void ServerCore::stop() noexcept {
   control_.close();
   worker_.stop();
   pool_metrics_.close();
+  ended_.store(true, std::memory_order_release);
 }
 
 Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients) {
