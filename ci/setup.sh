@@ -24,7 +24,7 @@ clang14_packages=(clang-14 libclang-rt-14-dev)
 clang19_packages=(clang-19 libclang-rt-19-dev)
 # What apps/nbdkit is built with, and programs that speak NBD, which drive it.
 nbd_packages=(
-  nbdkit nbdkit-plugin-dev libnbd-bin python3-libnbd qemu-utils e2fsprogs fio
+  nbdkit nbdkit-plugin-dev libnbd-bin python3-libnbd nbd-client qemu-utils e2fsprogs fio
 )
 # Those, formatters, linters. `prometheus` is here as a program: promtool, and a server that tests
 # start themselves; `chromium` looks at the page of metrics endpoints.
