@@ -14,7 +14,7 @@ section_nbd() {
   need nbd_memory jq jq
   [[ -e $nbd_plugin ]] ||
     absent nbd_memory "$nbd_plugin was not built: ci/setup.sh nbd, then configure again"
-  nbd_offer memory memory 1G
+  nbd_offer memory memory 256M
   local transport
   for transport in shm tcp; do
     nbd_serve "$transport"
@@ -43,25 +43,25 @@ nbd_row() {
     "nbd_$1" "$2 $3 $4 $5" nbd_memory "$2 $3 $4 $5"
 }
 
-# nbd_serve TRANSPORT: a server of ours with a gibibyte, and nbdkit with our plugin on it.
+# nbd_serve TRANSPORT: a server of ours with 256 MiB, and nbdkit with our plugin on it.
 nbd_serve() {
   nbd_ready || return 0
   local transport=$1 shm=off tcp=off mapped=false tries
   if [[ $transport == shm ]]; then shm=required mapped=true; else tcp=required; fi
-  mkdir -p -m 700 "$work/run"
+  [[ -d $work/run ]] || mkdir -m 700 "$work/run"
   cat >"$work/nbd.yaml" <<YAML
 listen: {address: 127.0.0.1, port: $nbd_server_port}
 transports: {rdma: off, shm: $shm, tcp: $tcp}
-pool: {size: 1GiB, huge_pages: never}
+pool: {size: 256MiB, huge_pages: never}
 regions:
-  - {name: bench, size: 1GiB, shm: $mapped}
+  - {name: bench, size: 256MiB, shm: $mapped}
 auth: none
 YAML
   rm -f "$work/nbd.port"
   REMORA_RUNTIME_DIR=$work/run "$build/apps/remora-server" --config "$work/nbd.yaml" \
     --port-file "$work/nbd.port" >"$work/remora_server.log" 2>&1 &
   service_pid[remora_server]=$!
-  for ((tries = 0; tries < 100; ++tries)); do
+  for ((tries = 0; tries < 600; ++tries)); do
     [[ -s $work/nbd.port ]] && break
     sleep 0.1
   done
@@ -78,7 +78,7 @@ nbd_offer() {
     >"$work/nbd_$side.log" 2>&1 &
   service_pid[nbd_$side]=$!
   for ((tries = 0; tries < 50; ++tries)); do
-    nbd_work "$side" write 1m 8 --size=1g >/dev/null 2>&1 && return 0
+    nbd_work "$side" write 1m 8 --size=256m >/dev/null 2>&1 && return 0
     kill -0 "${service_pid[nbd_$side]}" 2>/dev/null || break
     sleep 0.2
   done
@@ -99,7 +99,7 @@ nbd_work() {
 nbd_measure() {
   local side=$1 op size depth unit report=$work/nbd_fio.json
   read -r op size depth unit <<<"$2"
-  nbd_work "$side" "rand$op" "$size" "$depth" --size=1g --time_based --runtime=1 \
+  nbd_work "$side" "rand$op" "$size" "$depth" --size=256m --time_based --runtime=1 \
     --lat_percentiles=1 --output="$report" >&2
   if [[ $unit == ns ]]; then
     sed '/^fio: connected/d' "$report" | jq -r ".jobs[0].$op.lat_ns.percentile[\"50.000000\"]"
