@@ -16,18 +16,24 @@ build_packages=(
   libjs-dygraphs
   curl jq
 )
-# What the test suites are compiled with.
-suite_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
+# What the test suites and the Python package are compiled with.
+suite_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3-cffi python3-dev)
 # clang, with the run-time libraries of its sanitizers and libFuzzer: the other compilers of
 # .github/workflows/ci.yml, and what tests/fuzz is built with.
 clang14_packages=(clang-14 libclang-rt-14-dev)
 clang19_packages=(clang-19 libclang-rt-19-dev)
+# What apps/nbdkit is built with, and programs that speak NBD, which drive it.
+nbd_packages=(
+  nbdkit nbdkit-plugin-dev libnbd-bin python3-libnbd nbd-client qemu-utils e2fsprogs fio
+)
 # Those, formatters, linters. `prometheus` is here as a program: promtool, and a server that tests
 # start themselves; `chromium` looks at the page of metrics endpoints.
 test_packages=(
   "${suite_packages[@]}"
   "${clang14_packages[@]}"
+  "${nbd_packages[@]}"
   clang-format-14 clang-tidy-14 shellcheck python3 python3-yaml
+  python3-pytest python3-numpy python3-wheel mypy
   prometheus valgrind iproute2 procps tmux faketime
   abigail-tools
   chromium fonts-dejavu-core
@@ -46,7 +52,7 @@ runtime_packages=(ibverbs-providers)
 # What tests/bench/compare.sh compares with; nothing else needs it.
 bench_packages=(
   libucx-dev ucx-utils libfabric-dev
-  memcached redis-server nbdkit fio nvme-cli
+  memcached redis-server python3-redis nbdkit nbdkit-plugin-dev fio nvme-cli
   jq iproute2 util-linux
 )
 # Packages that bring a daemon which is wanted as a program only, with what starts it at boot.
@@ -64,11 +70,12 @@ usage: ci/setup.sh [--list] [GROUP...]
 
 Installs what is missing of the groups (default: build).
   build   compiler, libraries, ccache
-  test    test frameworks, clang, clang-format, clang-tidy, shellcheck, prometheus, chromium
+  test    test frameworks, clang, clang-format, clang-tidy, shellcheck, prometheus, chromium, nbdkit
   vm      QEMU and the RDMA user-space tools
   fresh   mmdebstrap
   bench   what tests/bench/compare.sh compares with
-  suites  of test, what the test suites are compiled with
+  suites  of test, what the test suites and the Python package are compiled with
+  nbd     of test, what apps/nbdkit is built with, and programs that speak NBD
   clang14, clang19  the compilers that .github/workflows/ci.yml uses besides g++
   docker  buildah, podman and what else ci/docker/test.sh needs besides vm
   runtime what a container that runs Remora needs besides its libraries
@@ -89,6 +96,7 @@ packages_of() {
     fresh) printf '%s\n' "${fresh_packages[@]}" ;;
     bench) printf '%s\n' "${bench_packages[@]}" ;;
     suites) printf '%s\n' "${suite_packages[@]}" ;;
+    nbd) printf '%s\n' "${nbd_packages[@]}" ;;
     clang14) printf '%s\n' "${clang14_packages[@]}" ;;
     clang19) printf '%s\n' "${clang19_packages[@]}" ;;
     docker) printf '%s\n' "${docker_packages[@]}" ;;

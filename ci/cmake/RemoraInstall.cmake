@@ -188,7 +188,7 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
   "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}"
   COMPONENT development)
-foreach(folder IN ITEMS verbs config metrics engine engine/c apps)
+foreach(folder IN ITEMS verbs config metrics engine engine/c apps apps/nbdkit apps/python)
   install(FILES "${PROJECT_SOURCE_DIR}/${folder}/README.md"
     DESTINATION "${CMAKE_INSTALL_DOCDIR}/${folder}" COMPONENT development)
   if(IS_DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/docs")

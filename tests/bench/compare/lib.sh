@@ -3,6 +3,7 @@
 
 failed=0
 declare -A driver_command=() driver_in=() driver_out=() driver_pid=() driver_absent=()
+declare -A service_pid=()
 section='' work='' notes=()
 
 say() { printf 'compare: %s\n' "$*" >&2; }
@@ -21,6 +22,7 @@ check_build() {
 clean_up() {
   local name
   for name in "${!driver_pid[@]}"; do kill "${driver_pid[$name]}" 2>/dev/null || true; done
+  for name in "${!service_pid[@]}"; do kill "${service_pid[$name]}" 2>/dev/null || true; done
   [[ -z $work ]] || rm -rf "$work"
 }
 
@@ -81,6 +83,15 @@ stop_driver() {
   wait "${driver_pid[$name]}" || ended=$?
   rm -f "$work/$name.in" "$work/$name.out"
   unset "driver_pid[$name]" "driver_in[$name]" "driver_out[$name]"
+}
+
+# stop_service NAME: a daemon that rows use; service_pid has its pid.
+stop_service() {
+  local pid=${service_pid[$1]:-}
+  [[ -n $pid ]] || return 0
+  kill "$pid" 2>/dev/null || true
+  wait "$pid" || true
+  unset "service_pid[$1]"
 }
 
 # how_ended STATUS: in words.
@@ -205,7 +216,7 @@ neighbours_rows() {
 # --- sections --------------------------------------------------------------------------------------
 
 begin_section() {
-  section=$1 notes=()
+  section=$1 notes=() section_ms=''
   ((list)) || : >"$work/pairs"
 }
 

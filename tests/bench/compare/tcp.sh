@@ -29,7 +29,7 @@ section_tcp() {
   rows_stores
   ((list)) || [[ -n ${driver_absent[nbdkit]:-} ]] || start_nbdkit
   rows_nbdkit
-  stop_nbdkit
+  stop_service nbdkit_server
 }
 
 rows_sockets() {
@@ -93,12 +93,11 @@ rows_stores() {
 
 # --- nbdkit's memory plugin, by fio ----------------------------------------------------------------
 
-nbd_port=10839 nbd_pid=''
+nbd_port=10839
 start_nbdkit() {
   taskset -c 0 nbdkit --foreground --ipaddr 127.0.0.1 --port "$nbd_port" memory 1G \
     >"$work/nbdkit.log" 2>&1 &
-  nbd_pid=$!
-  driver_pid[nbdkit_server]=$nbd_pid # ended by clean_up, whatever happens
+  service_pid[nbdkit_server]=$!
   # Every page is there before anything is timed; as a side effect it waits for the server.
   local tries
   for ((tries = 0; tries < 20; ++tries)); do
@@ -107,14 +106,6 @@ start_nbdkit() {
   done
   absent nbdkit "it did not start: $(tail -n 1 "$work/nbdkit.log")"
   failed=1
-}
-
-stop_nbdkit() {
-  [[ -n $nbd_pid ]] || return 0
-  kill "$nbd_pid"
-  wait "$nbd_pid" || true
-  unset 'driver_pid[nbdkit_server]'
-  nbd_pid=''
 }
 
 # nbd_fio OP SIZE DEPTH [OPTION...]: fio's report as JSON.

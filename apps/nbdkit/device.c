@@ -1,0 +1,169 @@
+#include "device.h"
+
+#include <errno.h>
+#include <nbdkit-plugin.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/// By a thread of the engine. What is told here is not told again by requests that fail for it.
+static void on_session(void* context, const remora_session_event* event) {
+  Device* const device = context;
+  const char* const why = remora_reason_name(event->reason);
+  switch (event->change) {
+    case REMORA_SESSION_INTERRUPTED:
+      nbdkit_error("%s: interrupted: %s; requests wait for it", event->server, why);
+      break;
+    case REMORA_SESSION_RESUMED:
+      atomic_store(&device->known, 0);
+      nbdkit_error("%s: connected again, with the same memory", event->server);
+      break;
+    case REMORA_SESSION_LOST:
+      atomic_store(&device->ended, true);
+      nbdkit_error("%s: lost: %s; every request fails from now on; start nbdkit again",
+                   event->server, why);
+      break;
+    case REMORA_SESSION_STALE:
+      atomic_store(&device->ended, true);
+      nbdkit_error(
+          "%s: has new memory, what was written is gone; every request fails from now on; "
+          "start nbdkit again to use the new memory",
+          event->server);
+      break;
+    default: break;  // of a server that is about to stop, its own log tells
+  }
+}
+
+/// Lines of the library, by a thread of its own.
+static void on_log(void* context, int level, uint64_t at_ns, const char* text, size_t length) {
+  (void)context;
+  (void)at_ns;
+  (void)length;
+  if (level >= REMORA_LOG_WARNING)
+    nbdkit_error("%s", text);
+  else
+    nbdkit_debug("%s", text);
+}
+
+static int open_engine(Device* device, const Options* options, remora_error* error) {
+  remora_engine_options given;
+  const int filled = remora_engine_options_init(&given, sizeof given);
+  if (filled != REMORA_OK) return filled;
+  given.client_name = options->client;
+  given.key_file = options->key_file;
+  given.operation_deadline_ns = options->deadline_ns;
+  given.reconnect_for_ns = options->reconnect_for_ns;
+  given.lanes = options->lanes;
+  given.on_session = on_session;
+  given.session_context = device;
+  return remora_engine_open(&given, &device->engine, error);
+}
+
+int device_open(Device* device, const Options* options) {
+  remora_error error = {.size = sizeof error};
+  const uint32_t rights =
+      options->readonly ? REMORA_RIGHT_READ : REMORA_RIGHT_READ | REMORA_RIGHT_WRITE;
+  device->info.size = sizeof device->info;
+  device->reconnect_for_ns = options->reconnect_for_ns;
+  (void)remora_set_log_handler(on_log, NULL, REMORA_LOG_INFO, NULL);
+  int code = open_engine(device, options, &error);
+  if (code == REMORA_OK)
+    code = remora_engine_open_region(device->engine, options->uri, rights, &device->region, &error);
+  if (code == REMORA_OK) code = remora_region_info_of(device->region, &device->info, &error);
+  if (code != REMORA_OK) {
+    nbdkit_error("%s%s", error.message[0] != '\0' ? error.message : remora_code_name(code),
+                 code == REMORA_NO_RIGHT && !options->readonly
+                     ? "; readonly=true asks for the right to read alone"
+                     : "");
+    device_close(device);
+    return -1;
+  }
+  device->transport = remora_region_transport(device->region);
+  device->writable = (remora_region_rights(device->region) & REMORA_RIGHT_WRITE) != 0;
+  (void)snprintf(device->description, sizeof device->description, "Remora region %s; %s",
+                 device->info.name, remora_region_transport_reason(device->region));
+  return 0;
+}
+
+void device_close(Device* device) {
+  remora_region_free(device->region);
+  remora_engine_free(device->engine);
+  device->region = NULL;
+  device->engine = NULL;
+  (void)remora_set_log_handler(NULL, NULL, REMORA_LOG_WARNING, NULL);
+}
+
+int device_probe(const Options* options) {
+  const pid_t child = fork();
+  if (child == -1) {
+    nbdkit_error("fork: %m");
+    return -1;
+  }
+  if (child == 0) {
+    Device device;
+    memset(&device, 0, sizeof device);
+    const int opened = device_open(&device, options);
+    if (opened == 0) device_close(&device);
+    _exit(opened == 0 ? 0 : 1);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) == -1)
+    if (errno != EINTR) break;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
+  if (!WIFEXITED(status)) nbdkit_error("the process that tried to open the region was killed");
+  return -1;
+}
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/// Whether the session is connected, and no earlier write can take effect any more.
+static bool wait_until_settled(Device* device, uint64_t until_ns) {
+  enum { kLookNs = 100000000, kPauseNs = 10000000 };
+  while (!atomic_load(&device->ended) && now_ns() < until_ns) {
+    // Short waits, so that nbdkit can stop meanwhile.
+    const int code = remora_region_settled(device->region, kLookNs, NULL);
+    if (code != REMORA_OK && code != REMORA_TIMED_OUT) return false;
+    if (nbdkit_nanosleep(0, kPauseNs) == -1) return false;
+    if (code == REMORA_OK && remora_region_connected(device->region) != 0) return true;
+  }
+  return false;
+}
+
+bool device_may_repeat(Device* device, int code, uint64_t* until_ns) {
+  if (code != REMORA_CONNECTION_LOST && code != REMORA_INDETERMINATE && code != REMORA_TIMED_OUT)
+    return false;
+  if (*until_ns == 0) *until_ns = now_ns() + device->reconnect_for_ns;
+  return wait_until_settled(device, *until_ns);
+}
+
+/// NBD knows few errors. It has none for a time that is over, and nbdkit would make EINVAL of it.
+static int errno_of(int code, int reason) {
+  if (code == REMORA_NO_RIGHT || reason == REMORA_REASON_NO_RIGHT) return EROFS;
+  if (code == REMORA_OUT_OF_RANGE || reason == REMORA_REASON_OUT_OF_RANGE) return ENOSPC;
+  if (code == REMORA_CONNECTION_LOST || code == REMORA_CLOSED) return ESHUTDOWN;
+  if (code == REMORA_OUT_OF_MEMORY) return ENOMEM;
+  return EIO;
+}
+
+/// Whether the log has nothing about this kind of failure yet, since the session was resumed.
+static bool is_new(Device* device, int code) {
+  if (code == REMORA_STALE_REGION || code == REMORA_CONNECTION_LOST) return false;  // on_session()
+  const uint_least64_t bit = UINT64_C(1) << ((unsigned)code % 64);
+  return (atomic_fetch_or(&device->known, bit) & bit) == 0;
+}
+
+int device_fail(Device* device, int code, const remora_error* error) {
+  const char* const text = error->message[0] != '\0' ? error->message : remora_code_name(code);
+  if (is_new(device, code))
+    nbdkit_error("%s", text);
+  else
+    nbdkit_debug("%s", text);
+  nbdkit_set_error(errno_of(code, error->reason));
+  return -1;
+}

@@ -1,0 +1,48 @@
+#pragma once
+
+/// The region that nbdkit offers as a block device: one engine, one grant, one session, for all
+/// connections.
+///
+/// A region is opened once. When its server comes back with other memory, or does not come back,
+/// the device has ended: every later request fails, also of later connections, until nbdkit is
+/// started again. So no client that has stayed connected finds other bytes than it has written.
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <remora/remora_c.h>
+
+#include "options.h"
+
+typedef struct Device {
+  remora_engine* engine;
+  remora_region* region;
+  remora_region_info info;
+  int transport;  ///< of remora_transport
+  bool writable;
+  uint64_t reconnect_for_ns;
+  char description[256];
+  atomic_bool ended;            ///< its session will not be resumed
+  atomic_uint_least64_t known;  ///< codes of failures that the log has; a bit each
+} Device;
+
+/// Opens the region. 0; -1: nbdkit has the message.
+/// Starts threads: nbdkit must not fork afterwards.
+int device_open(Device* device, const Options* options);
+
+/// As device_open() in a child process, which closes the device again: a wrong parameter is told
+/// before nbdkit goes into the background.
+int device_probe(const Options* options);
+
+/// No request and no queue of the device is left.
+void device_close(Device* device);
+
+/// Whether a request that has failed with `code` is to be carried out once more. Waits for the
+/// session to be resumed and for the outcome of writes in doubt, until `*until_ns`, which it sets
+/// where it is 0. A write is repeated as a whole: a client of a block device may not rely on
+/// anything before it has the reply.
+bool device_may_repeat(Device* device, int code, uint64_t* until_ns);
+
+/// Tells nbdkit and its log that a request has failed. Returns -1.
+int device_fail(Device* device, int code, const remora_error* error);

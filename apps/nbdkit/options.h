@@ -1,0 +1,26 @@
+#pragma once
+
+/// The parameters of `nbdkit remora KEY=VALUE ...`.
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct Options {
+  const char* uri;     ///< NULL: not given
+  const char* client;  ///< the client's name, told to the server
+  char* key_file;      ///< an absolute path; NULL: none
+  uint64_t deadline_ns;
+  uint64_t reconnect_for_ns;
+  unsigned depth;  ///< of the queue of a connection
+  unsigned lanes;
+  bool readonly;
+} Options;
+
+/// One parameter. `value` lives as long as the plugin. 0; -1: wrong, and nbdkit has the message.
+int set_option(Options* options, const char* key, const char* value);
+
+/// After the last parameter. 0; -1: the URI is missing, and nbdkit has the message.
+int check_options(const Options* options);
+
+/// Frees what set_option() has allocated.
+void free_options(Options* options);

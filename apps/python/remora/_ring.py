@@ -1,0 +1,290 @@
+"""One queue of the C API, with the buffers of its operations.
+
+A Ring holds every buffer from before an operation is taken until its completion is there. When the
+Ring ends, by close(), by being dropped or with the interpreter, the C API first waits for what is in
+flight; the buffers are released after that.
+
+Waits are slices of SLICE_NS: between two of them, and at once where a signal comes, the interpreter
+runs signal handlers. cffi releases the GIL around each call of a function of `lib`.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import threading
+import time
+import weakref
+from typing import Any, Callable
+
+from . import errors
+from ._native import NULL, check, closed_error, error_of, ffi, lib, new_error, sized
+
+__all__ = ["Completion", "Operation", "Ring"]
+
+#: The longest time without a look at signals.
+SLICE_NS = 50_000_000
+#: Most completions of one call.
+BATCH = 256
+
+
+class Completion:
+    """How one operation ended.
+
+    tag: the object that was given with the operation.
+    buffer: the buffer of a read or write; None for other operations.
+    old_value: of an atomic operation that succeeded, the value before it.
+    error: None, or the exception of the operation, which is not raised by itself.
+    """
+
+    __slots__ = ("buffer", "error", "old_value", "tag", "ticket")
+
+    def __init__(self, operation: Operation, old_value: int, error: errors.Error | None) -> None:
+        self.tag = operation.tag
+        self.buffer = operation.buffer
+        self.ticket = operation.ticket
+        self.old_value = old_value
+        self.error = error
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    def result(self) -> int:
+        """The value before an atomic operation, else 0. Raises the error of the operation."""
+        if self.error is not None:
+            raise self.error
+        return self.old_value
+
+    def __repr__(self) -> str:
+        return f"<Completion tag={self.tag!r} {'ok' if self.ok else repr(self.error)}>"
+
+
+class Operation:
+    """One operation that a queue has taken, and what must live as long as it."""
+
+    __slots__ = ("buffer", "data", "tag", "ticket")
+
+    def __init__(self, tag: Any, buffer: Any, data: Any) -> None:
+        self.tag = tag
+        self.buffer = buffer
+        self.data = data
+        self.ticket = 0
+
+
+def _end(owned: list[Any], held: dict[int, Operation], lock: threading.Lock) -> bool:
+    """Waits for what is in flight, then releases the buffers. False: another thread is in a call."""
+    if not lock.acquire(blocking=False):
+        return False  # at the end of the interpreter: a daemon thread, whose frames keep the buffers
+    try:
+        if owned:
+            lib.remora_queue_free(owned.pop())
+        held.clear()
+    finally:
+        lock.release()
+    return True
+
+
+class Ring:
+    """Takes operations, submits and collects them. One thread at a time; others get BusyError."""
+
+    def __init__(self, region: Any, depth: int, deadline_ns: int, spin_ns: int) -> None:
+        if not 1 <= depth <= 65536:
+            raise errors.make(errors.Code.INVALID_ARGUMENT, errors.Reason.NONE,
+                              f"a queue of depth {depth}: give 1 to 65536")
+        options = sized("remora_queue_options")
+        options.depth = depth
+        options.deadline_ns = deadline_ns
+        made = ffi.new("remora_queue**")
+        self._error = new_error()
+        check(lib.remora_queue_create(region, options, made, self._error), self._error)
+        self.depth = depth
+        self.deadline_ns = deadline_ns
+        self._spin_ns = spin_ns
+        self._made_in = os.getpid()
+        self._queue = made[0]
+        self._owned = [self._queue]
+        self._held: dict[int, Operation] = {}
+        self._lock = threading.Lock()
+        self._finalizer = weakref.finalize(self, _end, self._owned, self._held, self._lock)
+        self._next_key = 1
+        self._capacity = min(depth, BATCH)
+        self._completions = ffi.new("remora_completion[]", self._capacity)
+        self._count = ffi.new("size_t*")
+        self._ready: collections.deque[Completion] = collections.deque()
+        descriptor = ffi.new("int*")
+        check(lib.remora_queue_event_fd(self._queue, descriptor, self._error), self._error)
+        self.descriptor: int = descriptor[0]
+
+    def __len__(self) -> int:
+        """Operations that were taken and whose completions were not handed out yet."""
+        return len(self._held) + len(self._ready)
+
+    def tags(self) -> list[Any]:
+        """Of the operations that have not ended."""
+        return [operation.tag for operation in list(self._held.values())]
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._held) < self.depth
+
+    @property
+    def closed(self) -> bool:
+        return not self._owned
+
+    def _enter(self) -> None:
+        if not self._owned:
+            raise closed_error("queue")
+        if not self._lock.acquire(blocking=False):
+            if self._made_in != os.getpid():  # a thread of the parent was in a call during fork()
+                raise errors.make(errors.Code.CLOSED, errors.Reason.FORKED,
+                                  "a parent process made this queue, before fork()")
+            raise errors.make(errors.Code.BUSY, errors.Reason.NONE,
+                              "another thread is in a call of this queue, which has one owner at a "
+                              "time: give each thread a queue of its own")
+
+    def take(self, call: Callable[..., int], tag: Any, buffer: Any, data: Any,
+             *arguments: Any) -> int:
+        """Takes one operation, `call` being its function; returns the ticket."""
+        self._enter()
+        try:
+            if len(self._held) >= self.depth:
+                raise errors.make(errors.Code.WOULD_BLOCK, errors.Reason.NONE,
+                                  f"the queue is full: {self.depth} operations are in it; take "
+                                  "completions first, or make it deeper")
+            key = self._next_key
+            self._next_key = key + 1
+            operation = Operation(tag, buffer, data)
+            self._held[key] = operation  # before C has the address
+            try:
+                operation.ticket = call(self._queue, *arguments, key)
+            except (TypeError, OverflowError):  # an argument that C cannot have: nothing was taken
+                del self._held[key]
+                raise
+            if not operation.ticket:
+                del self._held[key]
+                check(lib.remora_queue_submit(self._queue, self._error), self._error)
+                raise closed_error("queue")
+            return operation.ticket
+        finally:
+            self._lock.release()
+
+    def submit(self) -> None:
+        self._enter()
+        try:
+            check(lib.remora_queue_submit(self._queue, self._error), self._error)
+        finally:
+            self._lock.release()
+
+    def barrier(self) -> None:
+        self._enter()
+        try:
+            lib.remora_queue_barrier(self._queue)
+        finally:
+            self._lock.release()
+
+    def select(self, region: Any) -> None:
+        self._enter()
+        try:
+            check(lib.remora_queue_select(self._queue, region, self._error), self._error)
+        finally:
+            self._lock.release()
+
+    def cancel(self, ticket: int) -> None:
+        self._enter()
+        try:
+            check(lib.remora_queue_cancel(self._queue, ticket, self._error), self._error)
+        finally:
+            self._lock.release()
+
+    def next_deadline_ns(self) -> int | None:
+        """By CLOCK_MONOTONIC; None: nothing is in flight."""
+        at: int = lib.remora_queue_next_deadline(self._queue) if self._owned else 2**64 - 1
+        return None if at == 2**64 - 1 else at
+
+    def _collect(self) -> None:
+        """Makes Completions of what C has written. A signal handler may raise at any point: what is
+        left is collected by the next call."""
+        for index in range(self._count[0]):
+            ended = self._completions[index]
+            operation = self._held.get(ended.tag)
+            if operation is None:
+                continue  # collected before a handler raised
+            error = None
+            if ended.code:
+                lib.remora_queue_completion_error(self._queue, ffi.addressof(ended), self._error)
+                error = error_of(self._error)
+            self._ready.append(Completion(operation, ended.old_value, error))
+            self._held.pop(ended.tag, None)
+        self._count[0] = 0
+
+    def _step(self, slice_ns: int, spin_ns: int) -> int:
+        """One wait of at most a slice; how many completions it found. The lock is held."""
+        self._collect()
+        code = lib.remora_py_wait(self._queue, self.descriptor, spin_ns, slice_ns,
+                                  self._completions, self._capacity, self._count, self._error)
+        found: int = self._count[0]
+        self._collect()
+        check(code, self._error)
+        return found
+
+    def wait(self, at_least: int) -> list[Completion]:
+        """Submits, and waits for `at_least` completions or all that are in flight."""
+        self._enter()
+        try:
+            check(lib.remora_queue_submit(self._queue, self._error), self._error)
+            while len(self._ready) < at_least and self._held:
+                found = self._step(SLICE_NS, self._spin_ns)
+                if found == 0 and self.next_deadline_ns() is None:
+                    self._held.clear()  # a handler raised before they were taken
+            return self._hand_out()
+        finally:
+            self._lock.release()
+
+    def progress(self) -> list[Completion]:
+        """Those that have ended by now; asks for the next event of the descriptor. Never waits."""
+        self._enter()
+        try:
+            while self._step(0, 0) == self._capacity:
+                pass
+            return self._hand_out()
+        finally:
+            self._lock.release()
+
+    def _hand_out(self) -> list[Completion]:
+        handed = list(self._ready)
+        self._ready.clear()
+        return handed
+
+    def give_up(self, seconds: float) -> bool:
+        """Cancels what was not posted and waits for the rest, `seconds` at most; the results are
+        dropped. Whether nothing is in flight any more, so that the queue may be used again."""
+        if not self._held:
+            self._ready.clear()
+            return not self.closed
+        until = time.monotonic() + seconds
+        self._enter()
+        try:
+            for operation in list(self._held.values()):
+                if operation.ticket:
+                    lib.remora_queue_cancel(self._queue, operation.ticket, NULL)
+            lib.remora_queue_submit(self._queue, NULL)
+            while self._held:
+                found = self._step(10_000_000 if seconds else 0, 0)
+                if found == 0 and self.next_deadline_ns() is None:
+                    self._held.clear()  # a handler raised before they were taken
+                elif found == 0 and time.monotonic() >= until:
+                    return False
+            self._ready.clear()
+            return True
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Waits for what is in flight (its deadline plus two seconds at most), drops the results and
+        releases the buffers. May be called again. Errors: BusyError."""
+        if not self._owned:
+            return
+        if not _end(self._owned, self._held, self._lock):
+            self._enter()  # raises
+        self._ready.clear()

@@ -1,0 +1,214 @@
+"""The client: one engine, connected to one server."""
+
+from __future__ import annotations
+
+import json
+import os
+import types
+import weakref
+from typing import Any
+
+from . import errors
+from ._native import NULL, Handle, check, ffi, lib, nanoseconds, new_error, sized, text
+from .region import Region
+from .types import Lifetime, RegionInfo, Removal, Rights, ServerInfo, Transport
+
+__all__ = ["Client", "connect"]
+
+
+def connect(uri: str, *, client_name: str | None = None,
+            key_file: str | os.PathLike[str] | None = None, key_hex: str | None = None,
+            deadline: float = 10.0, control_deadline: float = 10.0, connect_for: float = 0.0,
+            reconnect_for: float = 30.0, spin: float = 50e-6, lanes: int = 1,
+            device: str | None = None, payload_crc: bool = False) -> Client:
+    """Connects to the server of `uri`, "remora://HOST[:7471][?transport=rdma|shm|tcp]".
+
+    Times are seconds. deadline: of an operation that names none, 0.001 to 3600. control_deadline: of
+    connecting, opening and each control request. connect_for: how long connecting and opening are
+    tried again. reconnect_for: how long a broken session connects again. spin: how long a waiting
+    call polls before it sleeps. lanes: data paths of a session, 1 to 8. device: the only RDMA device
+    to use. payload_crc: over tcp, payload is checked by CRC32C. key_file, key_hex: the client's key,
+    where the server wants one.
+
+    Blocks, at most control_deadline after connect_for; other Python threads run, Ctrl-C is handled
+    when it returns. One client a process is the usual number. Errors: InvalidArgumentError (URI, an
+    option, a key), UnsupportedError (no transport fits), ConnectionRefusedError, UnreachableError,
+    TimedOutError; NotFoundError, PermissionDeniedError (key_file).
+    """
+    if "/" in uri.partition("://")[2].partition("?")[0].rstrip("/"):
+        raise errors.make(errors.Code.INVALID_ARGUMENT, errors.Reason.NONE,
+                          f"{uri}: this names a region; connect to the server, remora://HOST, and "
+                          "give the name to open_region()")
+    error = new_error()
+    check(lib.remora_require_api(lib.REMORA_C_API, error), error)
+    options = ffi.new("remora_engine_options*")
+    check(lib.remora_engine_options_init(options, ffi.sizeof("remora_engine_options")), error)
+    options.operation_deadline_ns = nanoseconds(deadline)
+    options.control_deadline_ns = nanoseconds(control_deadline)
+    options.connect_for_ns = nanoseconds(connect_for)
+    options.reconnect_for_ns = nanoseconds(reconnect_for)
+    options.spin_ns = nanoseconds(spin)
+    options.lanes = lanes
+    options.tcp_payload_crc = payload_crc
+    texts = {"client_name": client_name, "key_hex": key_hex, "device": device,
+             "key_file": None if key_file is None else os.fspath(key_file)}
+    kept = {name: ffi.new("char[]", value.encode()) for name, value in texts.items()
+            if value is not None}  # the struct has their addresses only
+    for name, value in kept.items():
+        setattr(options, name, value)
+    engine, session = ffi.new("remora_engine**"), ffi.new("remora_session**")
+    check(lib.remora_engine_open(options, engine, error), error)
+    handle = Handle("client", engine[0], lib.remora_engine_free)
+    try:
+        check(lib.remora_engine_connect(engine[0], uri.encode(), session, error), error)
+    except BaseException:
+        handle.close()
+        raise
+    return Client(uri, handle, Handle("client", session[0], lib.remora_session_free),
+                  nanoseconds(spin))
+
+
+class Client:
+    """A connection to one server. Made by connect(); close() or `with` ends it.
+
+    A session that breaks connects again by itself, for `reconnect_for` seconds. Threads: any number
+    at once. Control requests block, at most `control_deadline`, other Python threads run meanwhile,
+    and Ctrl-C is handled when they return. Errors of all: ConnectionLostError, TimedOutError,
+    ProtocolError, ClosedError.
+
+    Fork: a child process that was made by fork() cannot use the client, its regions and queues:
+    ForkedError. The child connects again, or multiprocessing starts it by "spawn".
+    """
+
+    def __init__(self, uri: str, engine: Handle, session: Handle, spin_ns: int) -> None:
+        self._uri = uri
+        self._engine = engine
+        self._session = session
+        self._spin_ns = spin_ns
+        self._regions: weakref.WeakSet[Region] = weakref.WeakSet()
+
+    # Regions.
+
+    def open_region(self, name: str, rights: Rights = Rights.ALL, *, fence: bool = False) -> Region:
+        """Opens the region `name` with `rights`. fence: the server first revokes every older grant of
+        it. Errors: UnknownRegionError, NoRightError, UnsupportedError (no transport fits); with
+        `fence` also BusyError (over shm: a client that has it mapped does not answer)."""
+        call = lib.remora_engine_fence_region if fence else lib.remora_engine_open_region
+        made, error = ffi.new("remora_region**"), new_error()
+        with self._engine as engine:
+            check(call(engine, self._uri_of(name), rights, made, error), error)
+        return Region(self, name, made[0], self._spin_ns)
+
+    def create_region(self, name: str, size: int, *, block_size: int = 4096, shm: bool = False,
+                      lifetime: Lifetime = Lifetime.PERSISTENT, ttl: float = 0.0,
+                      rights: Rights = Rights.ALL, atomic_domain: str = "auto") -> RegionInfo:
+        """A new region of `size` bytes, a multiple of `block_size`, filled with zeroes. shm: clients
+        on the server's host may map it. ttl: seconds, of Lifetime.TTL. rights: the most that a grant
+        can carry. atomic_domain: "auto", "none", "cpu" or a device of the server. Errors:
+        AlreadyExistsError, InvalidArgumentError, OutOfMemoryError (the server's pool is full),
+        LimitExceededError, NoRightError, UnsupportedError."""
+        spec, info, error = sized("remora_region_spec"), sized("remora_region_info"), new_error()
+        texts = ffi.new("char[]", name.encode()), ffi.new("char[]", atomic_domain.encode())
+        spec.name, spec.atomic_domain = texts
+        spec.size_bytes, spec.block_bytes = size, block_size
+        spec.ttl_ms = nanoseconds(ttl) // 1_000_000
+        spec.lifetime, spec.rights, spec.shm = lifetime, rights, shm
+        with self._session as session:
+            check(lib.remora_session_create_region(session, spec, info, error), error)
+        return RegionInfo.of(info)
+
+    def stat(self, name: str) -> RegionInfo:
+        """Errors: UnknownRegionError."""
+        info, error = sized("remora_region_info"), new_error()
+        with self._session as session:
+            check(lib.remora_session_stat(session, name.encode(), info, error), error)
+        return RegionInfo.of(info)
+
+    def regions(self) -> list[RegionInfo]:
+        """The regions that this client may use in some way, sorted by name."""
+        made, error = ffi.new("remora_region_list**"), new_error()
+        with self._session as session:
+            check(lib.remora_session_regions(session, made, error), error)
+        found = ffi.gc(made[0], lib.remora_region_list_free)
+        info = sized("remora_region_info")
+        names = []
+        for index in range(lib.remora_region_list_count(found)):
+            check(lib.remora_region_list_get(found, index, info, error), error)
+            names.append(RegionInfo.of(info))
+        return names
+
+    def resize_region(self, name: str, size: int) -> RegionInfo:
+        """`size`: bytes, a multiple of the block size. Smaller: the server revokes all grants first.
+        Errors: UnknownRegionError, NoRightError, InvalidArgumentError, OutOfMemoryError,
+        LimitExceededError, BusyError, UnsupportedError (a region for shm)."""
+        info, error = sized("remora_region_info"), new_error()
+        with self._session as session:
+            check(lib.remora_session_resize_region(session, name.encode(), size, info, error), error)
+        return RegionInfo.of(info)
+
+    def remove_region(self, name: str, removal: Removal = Removal.IF_UNUSED) -> None:
+        """Errors: UnknownRegionError, BusyError (a client has it open), NoRightError."""
+        error = new_error()
+        with self._session as session:
+            check(lib.remora_session_remove_region(session, name.encode(), removal, error), error)
+
+    # The connection. None of these waits for the server.
+
+    @property
+    def server(self) -> ServerInfo:
+        """What the server told when the client connected."""
+        info, error = sized("remora_server_info"), new_error()
+        with self._session as session:
+            check(lib.remora_session_server(session, info, error), error)
+        return ServerInfo.of(info)
+
+    @property
+    def transport(self) -> Transport:
+        with self._session as session:
+            return Transport(lib.remora_session_transport(session))
+
+    @property
+    def connected(self) -> bool:
+        """False while the engine connects again, and for good once the session has ended."""
+        with self._session as session:
+            return bool(lib.remora_session_connected(session))
+
+    def status(self) -> dict[str, Any]:
+        """Sessions, transports and open regions (engine/docs/status.md)."""
+        return json.loads(self._text(lib.remora_engine_status_json))  # type: ignore[no-any-return]
+
+    def metrics(self) -> str:
+        """All series of the engine in Prometheus' text format."""
+        return self._text(lib.remora_engine_metrics)
+
+    def close(self) -> None:
+        """Closes its regions and their queues, which waits for what they have in flight, and the
+        connection. May be called again. Errors: BusyError (another thread is in a call of a queue)."""
+        for region in list(self._regions):
+            region.close()
+        self._session.close()
+        self._engine.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None,
+                 _trace: types.TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<remora.Client {self._uri!r}{' closed' if self._engine.closed else ''}>"
+
+    def _uri_of(self, name: str) -> bytes:
+        if not name or any(letter in "/?#" for letter in name):
+            raise errors.make(errors.Code.INVALID_ARGUMENT, errors.Reason.NONE,
+                              f"{name!r} is no name of a region: 1 to 64 of A-Z a-z 0-9 . _ -")
+        server, mark, query = self._uri.partition("?")
+        return f"{server.rstrip('/')}/{name}{mark}{query}".encode()
+
+    def _text(self, call: Any) -> str:
+        """A text of the engine's."""
+        made, error = ffi.new("char**"), new_error()
+        with self._engine as engine:
+            check(call(engine, made, NULL, error), error)
+        return text(ffi.gc(made[0], lib.remora_free))

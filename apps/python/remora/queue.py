@@ -1,0 +1,147 @@
+"""Many operations in flight: fill a queue, then iterate over what has ended."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, Iterator
+
+from ._native import NULL, Buffer, borrow, lib
+from ._ring import Completion, Ring
+
+if TYPE_CHECKING:
+    from .region import Region
+
+__all__ = ["Completion", "Queue", "UINT64"]
+
+UINT64 = 2**64 - 1
+
+
+class Queue:
+    """Operations on a region, many at once. Made by Region.queue().
+
+        with region.queue(depth=64) as queue:
+            for page, buffer in enumerate(buffers):
+                queue.read_into(buffer, page * 4096, tag=page)
+            for completion in queue:
+                completion.result()
+
+    Each call that takes an operation returns its ticket and does not block. Nothing is sent before
+    submit(), wait() or an iteration: one call then sends all. Operations in flight are unordered
+    among each other; each ends exactly once, within its deadline plus two seconds.
+
+    The queue holds a reference to each buffer until the operation has ended, also where the queue is
+    dropped: it then waits. Until then a read's buffer must not be used, and a write's not be changed.
+
+    Threads: one at a time; a call during another thread's is BusyError. Errors of an operation stand
+    in its Completion; misuse of the queue is raised: WouldBlockError (full), ClosedError, ForkedError.
+    """
+
+    def __init__(self, region: Region, ring: Ring) -> None:
+        self._region = region  # stays open as long as the queue
+        self._ring = ring
+
+    def read_into(self, buffer: Buffer, offset: int = 0, *, tag: Any = None) -> int:
+        """Fills `buffer`, which is writable and contiguous, from byte `offset` of the region."""
+        data = borrow(buffer, writable=True)
+        return self._ring.take(lib.remora_queue_read, tag, buffer, data, offset, data, len(data),
+                               NULL)
+
+    def write(self, offset: int, data: Buffer, *, tag: Any = None) -> int:
+        """Writes the bytes of `data` at byte `offset`."""
+        source = borrow(data)
+        return self._ring.take(lib.remora_queue_write, tag, data, source, offset, source,
+                               len(source), NULL)
+
+    def write_zeroes(self, offset: int, length: int, *, tag: Any = None) -> int:
+        """Writes `length` zero bytes; over tcp and shm no bytes travel."""
+        return self._ring.take(lib.remora_queue_write_zeroes, tag, None, None, offset, length)
+
+    def flush(self, *, tag: Any = None) -> int:
+        """Ends when writes that had completed before are visible to the server's processor and
+        devices. Put a barrier() before it to flush the writes of this queue."""
+        return self._ring.take(lib.remora_queue_flush_visible, tag, None, None)
+
+    def compare_swap(self, offset: int, expected: int, desired: int, *, tag: Any = None) -> int:
+        """See Region.compare_swap(); the value before is the completion's `old_value`."""
+        return self._ring.take(lib.remora_queue_compare_swap, tag, None, None, offset,
+                               expected & UINT64, desired & UINT64)
+
+    def fetch_add(self, offset: int, delta: int, *, tag: Any = None) -> int:
+        """See Region.fetch_add(); the value before is the completion's `old_value`."""
+        return self._ring.take(lib.remora_queue_fetch_add, tag, None, None, offset, delta & UINT64)
+
+    def select(self, region: Region) -> None:
+        """Operations from now on are for `region`, another one of the same client and transport."""
+        with region._handle as pointer:
+            self._ring.select(pointer)
+        self._region = region
+
+    def barrier(self) -> None:
+        """What is taken after it is sent when everything taken before has ended."""
+        self._ring.barrier()
+
+    def submit(self) -> None:
+        """Sends what was taken. Over shm the bytes are copied in this call."""
+        self._ring.submit()
+
+    def cancel(self, ticket: int) -> None:
+        """Ends an operation that was not sent: it completes with CancelledError.
+        Errors: BusyError (it was sent), NotFoundError (it has ended)."""
+        self._ring.cancel(ticket)
+
+    def wait(self, at_least: int = 1) -> list[Completion]:
+        """Submits, and blocks until `at_least` operations have ended or all that are in the queue.
+        Signal handlers run meanwhile: after Ctrl-C (KeyboardInterrupt) the operations stay in the
+        queue, and a later call has their completions."""
+        return self._ring.wait(at_least)
+
+    def progress(self) -> list[Completion]:
+        """The operations that have ended by now; never waits. For an event loop: call it when
+        fileno() is readable, and at next_deadline() at the latest."""
+        return self._ring.progress()
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when progress() has something to do; the queue owns it."""
+        return self._ring.descriptor
+
+    def next_deadline(self) -> float | None:
+        """When the earliest operation in flight runs out of time, by time.monotonic(); None: nothing
+        is in flight."""
+        at = self._ring.next_deadline_ns()
+        return None if at is None else at / 1e9
+
+    def __iter__(self) -> Iterator[Completion]:
+        """Completions until the queue is empty; the loop may put further operations into it."""
+        while len(self._ring):
+            ended = self._ring.wait(1)
+            if not ended:
+                return
+            yield from ended
+
+    def __len__(self) -> int:
+        """Operations in the queue whose completions were not handed out yet."""
+        return len(self._ring)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def depth(self) -> int:
+        """Most operations in the queue."""
+        return self._ring.depth
+
+    @property
+    def full(self) -> bool:
+        return not self._ring.has_room
+
+    def close(self) -> None:
+        """Waits for what is in flight, drops the results and releases the buffers. Errors: BusyError
+        (another thread is in a call of the queue)."""
+        self._ring.close()
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None,
+                 _trace: types.TracebackType | None) -> None:
+        self.close()

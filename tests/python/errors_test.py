@@ -1,0 +1,160 @@
+"""Each error that a program can come by: its class, its code, and a text that says what to do."""
+
+import pickle
+import threading
+
+import pytest
+import remora
+from conftest import HOST, TRANSPORT, create
+
+
+def raised(kind, call, *arguments, **options):
+    """The error; its class is that of its code, and its text is one line."""
+    with pytest.raises(kind) as caught:
+        call(*arguments, **options)
+    error = caught.value
+    assert isinstance(error, remora.Error) and type(error) is kind
+    assert error.code == kind.code and "\n" not in str(error) and len(str(error)) > 10
+    return error
+
+
+def test_wrong_uris(server):
+    raised(remora.InvalidArgumentError, remora.connect, "http://localhost")
+    raised(remora.InvalidArgumentError, remora.connect, "remora://localhost/demo")
+    error = raised(remora.UnsupportedError, remora.connect, "remora://localhost?transport=dove")
+    assert "dove" in str(error)
+
+
+def test_wrong_options(server):
+    raised(remora.InvalidArgumentError, remora.connect, server.uri, key_hex="zz")
+    raised(remora.InvalidArgumentError, remora.connect, server.uri, deadline=-1.0)
+    error = raised(remora.NotFoundError, remora.connect, server.uri, key_file="/nowhere/key")
+    assert "/nowhere/key" in str(error) and isinstance(error, LookupError)
+
+
+def test_nothing_listens():
+    with pytest.raises(ConnectionError) as caught:
+        remora.connect(f"remora://{HOST}:1?transport={TRANSPORT}", control_deadline=5.0)
+    assert isinstance(caught.value, remora.Error)
+    if TRANSPORT != "shm":  # which looks for a socket in a folder
+        assert f"{HOST}:1" in str(caught.value)
+
+
+def test_regions_that_cannot_be_had(client):
+    error = raised(remora.UnknownRegionError, client.open_region, "nowhere")
+    assert "nowhere" in str(error)
+    raised(remora.UnknownRegionError, client.stat, "nowhere")
+    raised(remora.InvalidArgumentError, client.open_region, "a/b")
+    raised(remora.InvalidArgumentError, client.open_region, "")
+    opened = create(client, "twice")
+    raised(remora.AlreadyExistsError, client.create_region, opened.name, 4096)
+    raised(remora.BusyError, client.remove_region, opened.name)
+    raised(remora.OutOfMemoryError, client.create_region, "large", 1 << 40)
+
+
+def test_misuse_of_operations(region):
+    error = raised(remora.OutOfRangeError, region.read, region.size - 2, 4)
+    assert (error.offset, error.length) == (region.size - 2, 4) and isinstance(error, ValueError)
+    raised(remora.InvalidArgumentError, region.read, 0, 0)
+    raised(remora.InvalidArgumentError, region.write, 0, b"")
+    raised(remora.MisalignedError, region.fetch_add, 4, 1)
+    with pytest.raises(OverflowError):
+        region.read(-1, 4)
+    with pytest.raises(TypeError):
+        region.write(0, "text")
+    with pytest.raises(BufferError):
+        region.read_into(b"read-only")
+    with pytest.raises((BufferError, ValueError)):
+        region.write(0, memoryview(bytes(8))[::2])
+    assert region.read(0, 1) == b"\0"
+
+
+def test_rights(client, region):
+    reader = client.open_region(region.name, remora.Rights.READ)
+    assert reader.read(0, 1) == b"\0"
+    raised(remora.NoRightError, reader.write, 0, b"x")
+    raised(remora.NoRightError, reader.fetch_add, 0, 1)
+
+
+def test_a_full_queue(region):
+    with region.queue(depth=2) as queue:
+        queue.write(0, b"a")
+        queue.write(1, b"b")
+        error = raised(remora.WouldBlockError, queue.write, 2, b"c")
+        assert "2" in str(error)
+        assert len(queue.wait(2)) == 2
+        queue.write(2, b"c")
+    raised(remora.InvalidArgumentError, region.queue, 0)
+    raised(remora.InvalidArgumentError, region.queue, 1 << 20)
+
+
+def test_two_threads_on_one_queue(region):
+    """The second thread is refused while the first is in a call, and nothing is lost."""
+    queue = region.queue(depth=4)
+    with queue._ring._lock:  # as a thread that is in a call
+        raised(remora.BusyError, queue.submit)
+        refused = []
+        thread = threading.Thread(
+            target=lambda: refused.append(pytest.raises(remora.BusyError, queue.wait)))
+        thread.start()
+        thread.join()
+        assert len(refused) == 1
+        raised(remora.BusyError, queue.close)
+    queue.write(0, b"still")
+    assert queue.wait()[0].ok
+    queue.close()
+
+
+def test_closed_objects(server):
+    client = remora.connect(server.uri)
+    region = create(client, "closing")
+    queue = region.queue()
+    queue.write(0, b"x")
+    client.close()
+    client.close()
+    raised(remora.ClosedError, queue.write, 0, b"x")
+    raised(remora.ClosedError, region.read, 0, 1)
+    raised(remora.ClosedError, lambda: region.size)
+    raised(remora.ClosedError, client.open_region, region.name)
+
+
+def test_a_fenced_grant(client, region):
+    newer = region.fence()
+    error = raised(remora.AccessRefusedError, region.write, 0, b"late")
+    assert error.reason == remora.Reason.FENCED
+    newer.write(0, b"new")
+
+
+def test_a_server_that_does_not_answer(own_server):
+    if TRANSPORT != "tcp":
+        pytest.skip("only over tcp the server's process has a part in a read")
+    with remora.connect(own_server.uri) as client:
+        region = create(client, "paused")
+        own_server.pause()
+        try:
+            error = raised(remora.TimedOutError, region.read, 0, 4, deadline=0.2)
+            assert isinstance(error, TimeoutError) and error.server.endswith(f":{own_server.port}")
+        finally:
+            own_server.go_on()
+
+
+def test_a_server_that_comes_back_with_new_memory(own_server):
+    with remora.connect(own_server.uri) as client:
+        client.create_region("kept", 1 << 16, shm=TRANSPORT == "shm")
+        region = client.open_region("kept")
+        region.write(0, b"old")
+        own_server.stop()
+        own_server.start()
+        with pytest.raises((remora.StaleRegionError, remora.ConnectionLostError)):
+            while True:  # over shm the old memory is there until the engine has noticed
+                try:
+                    region.read(0, 3)
+                except remora.TimedOutError:  # it connects again
+                    pass
+
+
+def test_errors_can_be_sent_to_another_process(region):
+    error = raised(remora.OutOfRangeError, region.read, region.size, 1)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and str(again) == str(error)
+    assert (again.code, again.offset, again.server) == (error.code, error.offset, error.server)

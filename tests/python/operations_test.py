@@ -1,0 +1,319 @@
+"""Blocking operations, queues and coroutines: what is written is read."""
+
+import array
+import asyncio
+import gc
+import random
+import threading
+import weakref
+
+import pytest
+import remora
+from conftest import TRANSPORT, create
+
+
+def test_bytes_round_trip(region):
+    assert region.write(4096, b"hello") == 5
+    assert region.read(4096, 5) == b"hello"
+    assert region.read(4095, 7) == b"\0hello\0"
+
+
+def test_every_kind_of_buffer(region):
+    words = array.array("Q", range(1000))
+    region.write(0, words)
+    back = array.array("Q", bytes(8000))
+    assert region.read_into(back) == 8000
+    assert back == words
+    whole = bytearray(100)
+    region.read_into(memoryview(whole)[10:20], 8)
+    assert whole == bytes(10) + words.tobytes()[8:18] + bytes(80)
+    region.write(1, memoryview(b"abcdef")[2:4])
+    assert region.read(0, 4) == b"\0cd\0"
+
+
+def test_a_buffer_is_free_after_the_call(region):
+    buffer = bytearray(10)
+    region.read_into(buffer)
+    buffer.append(0)
+    region.write(0, buffer)
+    buffer.append(0)
+
+
+def test_numpy_round_trip(region):
+    numpy = pytest.importorskip("numpy")
+    made = numpy.random.default_rng(1).integers(0, 2**63, size=(64, 512), dtype=numpy.int64)
+    region.write(0, made)
+    back = numpy.empty_like(made)
+    assert region.read_into(back) == made.nbytes
+    assert numpy.array_equal(made, back)
+    region.read_into(back[3], made[5].nbytes)
+    assert numpy.array_equal(back[3], made[1])
+    with pytest.raises((ValueError, BufferError)):
+        region.read_into(back[:, ::2])
+
+
+def test_more_than_one_operation_of_a_call(client):
+    size = 24 << 20
+    region = create(client, "long", size)
+    content = random.Random(1).randbytes(1 << 20) * 24
+    region.write(0, content)
+    assert region.read(0, size) == content
+    assert region.read(7, size - 9) == content[7:-2]
+    with pytest.raises(remora.OutOfRangeError):
+        region.read(4096, size)
+
+
+def test_zeroes_and_flush(region):
+    region.write(0, b"x" * 10000)
+    region.write_zeroes(100, 5000)
+    region.flush()
+    assert region.read(0, 10000) == b"x" * 100 + bytes(5000) + b"x" * 4900
+
+
+def test_atomics(region):
+    assert region.fetch_add(64, 5) == 0
+    assert region.fetch_add(64, -1) == 5
+    assert region.compare_swap(64, 4, 2**64 - 1) == 4
+    assert region.compare_swap(64, 4, 0) == 2**64 - 1
+    assert region.fetch_add(64, 1) == 2**64 - 1
+    assert region.fetch_add(64, 0) == 0
+
+
+def test_threads_share_a_region(region):
+    def add():
+        for _ in range(50):
+            region.fetch_add(0, 1)
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert region.fetch_add(0, 0) == 200
+
+
+def test_other_threads_run_during_a_wait(own_server):
+    """A call that held the GIL would keep this thread from letting the server go on, and time out."""
+    if TRANSPORT != "tcp":
+        pytest.skip("only over tcp the server's process has a part in a read")
+    with remora.connect(own_server.uri) as client:
+        region = create(client, "waiting")
+        own_server.pause()
+        read = []
+        reader = threading.Thread(target=lambda: read.append(region.read(0, 4, deadline=60)))
+        try:
+            reader.start()
+            reader.join(0.3)
+            assert reader.is_alive() and not read
+        finally:
+            own_server.go_on()
+        reader.join()
+        assert read == [bytes(4)]
+
+
+def test_deadlines_have_queues_of_their_own(region):
+    for deadline in (None, 5.0, 7.0, 5.0):
+        assert region.read(0, 1, deadline=deadline) == b"\0"
+    for deadline in range(1, 30):
+        region.fetch_add(0, 1, deadline=deadline)
+    assert len(region._idle) <= 8
+
+
+def test_iteration_over_completions(region):
+    with region.queue(depth=16) as queue:
+        left = iter(range(16, 200))
+        for number in range(16):
+            queue.write(number * 512, bytes([number]) * 512, tag=number)
+        assert queue.full and len(queue) == 16
+        ended = []
+        for completion in queue:
+            assert completion.ok and completion.result() == 0
+            ended.append(completion.tag)
+            number = next(left, None)
+            if number is not None:
+                queue.write(number * 512, bytes([number]) * 512, tag=number)
+        assert sorted(ended) == list(range(200)) and len(queue) == 0
+        assert queue.next_deadline() is None
+    for number in range(200):
+        assert region.read(number * 512, 512) == bytes([number]) * 512
+
+
+def test_completions_carry_buffer_value_and_error(region):
+    with region.queue(depth=8) as queue:
+        buffer = bytearray(16)
+        queue.read_into(buffer, 0, tag="read")
+        queue.fetch_add(8, 3, tag="add")
+        queue.compare_swap(16, 0, 1, tag="swap")
+        queue.write_zeroes(32, 8, tag="zeroes")
+        queue.flush(tag="flush")
+        queue.read_into(buffer, region.size, tag="outside")
+        ended = {each.tag: each for each in queue.wait(6)}
+        assert len(ended) == 6
+        assert ended["read"].buffer is buffer
+        assert ended["add"].old_value == 0 and ended["swap"].result() == 0
+        assert ended["zeroes"].buffer is None and ended["flush"].ok
+        outside = ended["outside"]
+        assert not outside.ok and outside.error.offset == region.size
+        with pytest.raises(remora.OutOfRangeError):
+            outside.result()
+
+
+def test_barrier_orders(region):
+    with region.queue(depth=8) as queue:
+        for number in range(3):
+            queue.write(0, bytes([number]) * 8, tag="write")
+            queue.barrier()
+            queue.read_into(bytearray(8), 0, tag=number)
+            queue.barrier()
+        read = {each.tag: each.buffer for each in queue if each.tag != "write"}
+    assert read == {number: bytes([number]) * 8 for number in range(3)}
+
+
+def test_cancel_before_submit(region):
+    with region.queue(depth=4) as queue:
+        ticket = queue.write(0, b"never")
+        queue.cancel(ticket)
+        ended, = queue.wait()
+        assert isinstance(ended.error, remora.CancelledError)
+        with pytest.raises(remora.NotFoundError):
+            queue.cancel(ticket)
+    assert region.read(0, 5) == bytes(5)
+
+
+def test_select_another_region(client, region):
+    other = create(client, "other")
+    with region.queue(depth=4) as queue:
+        queue.write(0, b"one")
+        queue.select(other)
+        queue.write(0, b"two")
+        assert all(each.ok for each in queue.wait(2))
+    assert region.read(0, 3) == b"one" and other.read(0, 3) == b"two"
+
+
+def test_a_dropped_queue_waits_and_releases(region):
+    content = bytes(range(256)) * 256
+    region.write(0, content)
+    buffers = [bytearray(len(content)) for _ in range(8)]
+    queue = region.queue(depth=8)
+    for buffer in buffers:
+        queue.read_into(buffer)
+    queue.submit()
+    gone = weakref.ref(queue)
+    del queue
+    gc.collect()
+    assert gone() is None
+    for buffer in buffers:
+        assert buffer == content
+        buffer.append(0)
+
+
+def test_the_queue_holds_buffers_that_nothing_else_does(region):
+    numpy = pytest.importorskip("numpy")
+    with region.queue(depth=32) as queue:
+        for number in range(32):
+            queue.write(number * 4096, numpy.full(4096, number, dtype=numpy.uint8))
+        gc.collect()
+        assert all(each.ok for each in queue)
+    for number in range(32):
+        assert region.read(number * 4096, 4096) == bytes([number]) * 4096
+
+
+def test_sixty_four_tasks(region):
+    async def task(queue, number):
+        block = bytes([number]) * 4096
+        for _ in range(4):
+            await queue.write(number * 4096, block)
+            assert await queue.read(number * 4096, 4096) == block
+            await queue.fetch_add(64 * 4096, 1)
+        return number
+
+    async def run():
+        async with region.async_queue(depth=16) as queue:
+            done = await asyncio.gather(*(task(queue, number) for number in range(64)))
+            assert done == list(range(64)) and len(queue) == 0
+            assert await queue.compare_swap(64 * 4096, 256, 0) == 256
+            await queue.write_zeroes(0, 4096)
+            await queue.flush()
+            assert await queue.read(0, 4097) == bytes(4096) + b"\1"
+
+    threads = threading.active_count()
+    asyncio.run(run())
+    assert threading.active_count() == threads
+
+
+def test_a_long_read_of_a_coroutine(client):
+    size = 20 << 20
+    region = create(client, "async-long", size)
+    content = random.Random(2).randbytes(1 << 20) * 20
+    region.write(0, content)
+
+    async def run():
+        async with region.async_queue() as queue:
+            buffer = bytearray(size - 3)
+            assert await queue.read_into(buffer, 3) == size - 3
+            assert buffer == content[3:]
+
+    asyncio.run(run())
+
+
+def test_errors_and_cancellation_of_tasks(region):
+    async def run():
+        async with region.async_queue(depth=2) as queue:
+            with pytest.raises(remora.OutOfRangeError):
+                await queue.read(region.size, 1)
+            with pytest.raises(remora.MisalignedError):
+                await queue.fetch_add(1, 1)
+            tasks = [asyncio.create_task(queue.read(0, 4096)) for _ in range(50)]
+            await asyncio.sleep(0)
+            for each in tasks[::2]:
+                each.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(each == bytes(4096) for each in ended[1::2])
+            assert await queue.read(0, 4) == bytes(4)
+        with pytest.raises(remora.ClosedError):
+            await queue.read(0, 4)
+
+    asyncio.run(run())
+
+
+def test_close_ends_the_wait_of_tasks(region):
+    async def run():
+        queue = region.async_queue(depth=2)
+        tasks = [asyncio.create_task(queue.read(0, 4)) for _ in range(20)]
+        await asyncio.sleep(0)
+        queue.close()
+        ended = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
+        assert all(isinstance(each, remora.ClosedError) for each in ended[2:])
+        await queue.aclose()
+
+    asyncio.run(run())
+
+
+def test_an_async_queue_that_is_left_open(region):
+    async def run():
+        queue = region.async_queue()
+        await queue.write(0, b"left")
+
+    asyncio.run(run())
+    gc.collect()
+    assert region.read(0, 4) == b"left"
+
+
+def test_control_requests(client):
+    name = create(client, "listed", 1 << 16).name
+    info = client.stat(name)
+    assert (info.name, info.size, info.block_size) == (name, 1 << 16, 4096)
+    assert name in [each.name for each in client.regions()]
+    client.remove_region(name, remora.Removal.NOW)
+    assert name not in [each.name for each in client.regions()]
+    assert client.transport in client.server.transports
+    assert client.connected and client.transport.name.lower() in str(client.status()).lower()
+    assert "remora_client_" in client.metrics()
+
+
+def test_region_properties(region):
+    assert (region.size, region.rights) == (1 << 20, remora.Rights.ALL)
+    assert region.connected and region.transport_reason
+    assert region.info.name == region.name
+    again, same = region.reopen()
+    assert same and again.read(0, 1) == b"\0"

@@ -1,0 +1,121 @@
+"""The package itself: its declarations, types, installation and wheel."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import remora
+
+SOURCE = pathlib.Path(os.environ["REMORA_SOURCE"])
+BUILD = pathlib.Path(os.environ["REMORA_BUILD"])
+PACKAGE = SOURCE / "apps/python"
+HEADERS = SOURCE / "engine/c/include"
+
+
+def run(*command, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_declarations_are_those_of_the_headers():
+    run(sys.executable, PACKAGE / "build_cffi.py", "--headers", HEADERS,
+        "--check", SOURCE / "engine/c/abi/symbols.txt")
+
+
+def test_a_function_that_is_missing_is_noticed(tmp_path):
+    symbols = tmp_path / "symbols.txt"
+    symbols.write_text((SOURCE / "engine/c/abi/symbols.txt").read_text().replace(
+        "remora_queue_wait@", "remora_queue_pause@"))
+    done = subprocess.run([sys.executable, PACKAGE / "build_cffi.py", "--headers", HEADERS,
+                           "--check", symbols], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "remora_queue_wait" in done.stdout and "remora_queue_pause" in done.stdout
+
+
+@pytest.mark.parametrize("enumeration, prefix", [(remora.Code, "REMORA_"),
+                                                 (remora.Reason, "REMORA_REASON_")])
+def test_codes_are_those_of_the_header(enumeration, prefix):
+    text = (HEADERS / "remora/c/error.h").read_text()
+    name = "remora_code" if enumeration is remora.Code else "remora_reason"
+    body = re.search(rf"enum {name} {{(.*?)}};", text, re.DOTALL)[1]
+    found = {entry: int(number) for entry, number in re.findall(rf"{prefix}(\w+) = (\d+)", body)}
+    assert found == {each.name: each.value for each in enumeration}
+
+
+def test_each_code_has_a_class():
+    classes = {each.code: each for each in remora.Error.__subclasses__()}
+    assert set(classes) == set(remora.Code) - {remora.Code.OK}
+    for each in classes.values():
+        assert getattr(remora, each.__name__) is each and each.__doc__
+
+
+def test_the_version_is_that_of_the_project():
+    assert re.search(rf"VERSION {re.escape(remora.__version__)} ",
+                     (SOURCE / "CMakeLists.txt").read_text())
+
+
+def test_public_names_have_documents():
+    properties_without = {"name", "transport", "ok", "full"}
+    for name in remora.__all__:
+        thing = getattr(remora, name)
+        assert thing.__doc__, name
+        if isinstance(thing, type) and thing.__module__ in (
+                "remora.client", "remora.region", "remora.queue", "remora.aio"):
+            for member, value in vars(thing).items():
+                if not member.startswith("_") and member not in properties_without:
+                    assert value.__doc__, f"{name}.{member}"
+
+
+def test_types():
+    if not importlib.util.find_spec("mypy"):
+        pytest.skip("mypy is not installed")
+    others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run(sys.executable, "-m", "mypy", "--config-file", PACKAGE / "mypy.ini", "--cache-dir",
+        os.devnull, PACKAGE / "remora", env=others)
+
+
+PROGRAM = "import remora; print(remora.__file__, remora.__version__)"
+
+
+def test_installation(tmp_path):
+    """Moved to another place, it finds its library without any variable but PYTHONPATH."""
+    run("cmake", "--install", BUILD, "--component", "python", "--prefix", tmp_path / "first")
+    shutil.move(tmp_path / "first", tmp_path / "second")
+    site = tmp_path / "second/lib/python3/dist-packages"
+    out = run(sys.executable, "-B", "-c", PROGRAM, env={"PYTHONPATH": str(site)})
+    assert out.startswith(f"{site}/remora/") and (site / "remora/py.typed").is_file()
+
+
+def test_wheel(tmp_path):
+    if not importlib.util.find_spec("wheel"):
+        pytest.skip("python3-wheel is not installed")
+    path = run(sys.executable, PACKAGE / "build_wheel.py", "--build", BUILD, "--output",
+               tmp_path).strip()
+    with zipfile.ZipFile(path) as wheel:
+        names = wheel.namelist()
+        wheel.extractall(tmp_path / "site")
+    version = remora.__version__
+    assert {"remora/_remora.abi3.so", "remora/libremora.so.0", "remora/py.typed",
+            f"remora-{version}.dist-info/RECORD"} <= set(names)
+    out = run(sys.executable, "-B", "-c", PROGRAM, env={"PYTHONPATH": str(tmp_path / "site")})
+    assert out == f"{tmp_path}/site/remora/__init__.py {version}\n"
+    used = run("ldd", tmp_path / "site/remora/_remora.abi3.so")
+    assert f"{tmp_path}/site/remora/libremora.so.0" in used
+
+
+def test_bench_says_what_it_leaves_out(server):
+    """It runs; what it measures is not judged here."""
+    with remora.connect(server.uri) as client:
+        client.create_region("bench", 1 << 20, lifetime=remora.Lifetime.SESSION)
+        server_uri, _, query = server.uri.partition("?")
+        out = run(sys.executable, "-B", PACKAGE / "bench.py", "--seconds", "0.05", "--rounds", "1",
+                  f"{server_uri}/bench?{query}")
+    assert "plain socket" in out and "remora, tcp" in out and "redis-py" in out
