@@ -81,7 +81,8 @@ Result<ServerReply> GrantSet::open(const std::shared_ptr<RegionEntry>& region, R
   auto grant = session_.endpoint().grant({.extents = memory->stretches(),
                                           .rights = rights,
                                           .memory_fd = memory->shareable_fd(),
-                                          .cpu_atomics = region->info().atomic_domain == "cpu"});
+                                          .cpu_atomics = region->info().atomic_domain == "cpu",
+                                          .epoch = region->info().epoch});
   if (!grant) {
     server_.catalog().close(*region);
     return grant_error(grant.error(), region->name());

@@ -214,7 +214,8 @@ struct Limits {
   /// A client whose grant is taken back gets this long to stop using it; then it goes anyway.
   std::chrono::nanoseconds revoke_grace = std::chrono::seconds{1};
   /// Registrations of memory with RDMA devices at once: one for each extent of a region that is
-  /// open, one for each lane and one for each control channel. 0: what the device can do.
+  /// open, which sessions that prove one key share, one for each lane and one for each control
+  /// channel. 0: what the device can do.
   std::uint32_t registrations_max = 0;
   /// Memory windows of RDMA devices at once, where those keep clients apart: for each extent of a
   /// region that is open, one for each lane of the session. 0: what the device can do.

@@ -1,7 +1,8 @@
 /// The server's side of the rdma transport. One listener takes control channels and lanes; what
-/// each request is for stands in its private data. Each session has a protection domain of its own,
-/// so a key of one is worth nothing on another's queue pairs; or, where a device's windows do the
-/// same and the client can use them (rdma_windows.h), its lanes are in a domain with all others'.
+/// each request is for stands in its private data. Each client that proves a key has a protection
+/// domain of its own, and so has each session that proves none (grant_domain.h): a key of one is
+/// worth nothing on another's queue pairs. Or, where a device's windows do the same and the client
+/// can use them (windows.h), its lanes are in a domain with all others'.
 
 #include <functional>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "transport/rdma/device_listener.h"
 #include "transport/rdma/device_metrics.h"
 #include "transport/rdma/fabric.h"
+#include "transport/rdma/grant_domains.h"
 #include "transport/rdma/rejection.h"
 #include "transport/rdma/server_endpoint.h"
 #include "transport/rdma/session_probe.h"
@@ -56,6 +58,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
       : devices_{std::move(devices)},
         reaper_{std::move(reaper)},
         budgets_{std::move(budgets)},
+        domains_{std::make_shared<rdma::GrantDomains>(budgets_.registrations, nullptr)},
         settings_{settings} {}
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
@@ -186,13 +189,14 @@ class RdmaListener final : public Listener, private ListenerDevices {
       if (auto status = events->add(fd); !status) return status.error();
     auto leased = devices_->leased(device);
     return std::unique_ptr<ServerEndpoint>{std::make_unique<RdmaServerEndpoint>(
-        lane_registry_, reaper_, std::move(*domain), std::move(budget), std::move(leased),
+        lane_registry_, reaper_, domains_, std::move(*domain), std::move(budget), std::move(leased),
         std::move(*buffers), std::move(*connection), std::move(*events))};
   }
 
   std::shared_ptr<rdma::DeviceListener> devices_;
   std::shared_ptr<Reaper> reaper_;
   Budgets budgets_;
+  const std::shared_ptr<rdma::GrantDomains> domains_;
   rdma::ServingState serving_;
   const config::RdmaSettings settings_;  ///< of every connection, the server's half
   std::shared_ptr<LaneRegistry> lane_registry_ = std::make_shared<LaneRegistry>();
