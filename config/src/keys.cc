@@ -276,6 +276,8 @@ constexpr auto kRegistrationsMax =
     number([](auto& c, std::size_t) -> auto& { return c.limits.registrations_max; });
 constexpr auto kWindowsMax =
     number([](auto& c, std::size_t) -> auto& { return c.limits.windows_max; });
+constexpr auto kRegisteredBytesMax =
+    optional_number([](auto& c, std::size_t) -> auto& { return c.limits.registered_bytes_max; });
 constexpr auto kLogLevel =
     choice<LogLevel>([](auto& c, std::size_t) -> auto& { return c.log.level; });
 
@@ -460,6 +462,12 @@ constexpr std::array kKeys{
            "Memory windows of RDMA devices at once, over all sessions: for each extent of an open "
            "region one for each lane, also while the client is lost and may resume. Opening a "
            "region that needs more is refused. 0: the device's limit."),
+    ranged("limits.registered_bytes_max", KeyType::kSize, 4 * kKiB, 16'384 * kTiB,
+           kRegisteredBytesMax,
+           "Bytes of regions that are registered with RDMA devices at once, over all sessions; "
+           "sessions that prove one key share them. With memory windows only those of regions with "
+           "shm. Opening a region that needs more is refused. Without it the server's limit on "
+           "locked memory is the only bound."),
 
     group("log", KeyType::kMap, "The log on standard error."),
     worded("log.level", KeyType::kChoice, kLogLevelWords, kLogLevel,

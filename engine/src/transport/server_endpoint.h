@@ -84,8 +84,8 @@ class ServerEndpoint {
   virtual void expect_lanes(const LaneTicket& ticket) noexcept = 0;
   /// Blocks while memory is registered: worker threads only.
   /// Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded (limits.registrations_max,
-  /// limits.windows_max, or the device's own), kUnsupported, kProvider; those of
-  /// LaneKeyRenewal::renew().
+  /// limits.registered_bytes_max, limits.windows_max, or the device's own), kUnsupported,
+  /// kProvider; those of LaneKeyRenewal::renew().
   virtual Result<Grant> grant(const GrantRequest& request) noexcept = 0;
   /// Takes notices that have come in over the lanes, at most notices.size(); returns how many.
   /// Untaken notices make the client wait. Control thread; never blocks.

@@ -92,6 +92,7 @@ limits:
   revoke_grace: 1ms
   registrations_max: 12
   windows_max: 13
+  registered_bytes_max: 14MiB
 log: {level: trace}
 metrics: {address: "[::1]:9471"}
 )");
@@ -109,8 +110,8 @@ metrics: {address: "[::1]:9471"}
             (RegionConfig{"a.b_c-D9", 1U << 20U, 64, {true, false, true}, "mlx5_0", true, {}}));
   EXPECT_EQ(config.regions[1], (RegionConfig{"b", 128, 128, {}, "cpu", false, {}}));
   EXPECT_EQ(config.auth, Auth::kNone);
-  EXPECT_EQ(config.limits,
-            (Limits{1, 2, 3, 5U << 20U, 100ms, 1h, 3s, 4s, 2s, 7, 10, 11, 1ms, 12, 13}));
+  EXPECT_EQ(config.limits, (Limits{1, 2, 3, 5U << 20U, 100ms, 1h, 3s, 4s, 2s, 7, 10, 11, 1ms, 12,
+                                   13, 14U << 20U}));
   EXPECT_EQ(config.log.level, LogLevel::kTrace);
   EXPECT_EQ(config.metrics.address, "[::1]:9471");
 }

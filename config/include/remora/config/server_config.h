@@ -220,6 +220,9 @@ struct Limits {
   /// Memory windows of RDMA devices at once, where those keep clients apart: for each extent of a
   /// region that is open, one for each lane of the session. 0: what the device can do.
   std::uint32_t windows_max = 0;
+  /// Bytes of regions that grants have registered with RDMA devices at once, over all sessions:
+  /// what the server has pinned for them, beside the pool where grants are windows. 0: no bound.
+  std::uint64_t registered_bytes_max = 0;
 
   friend bool operator==(const Limits&, const Limits&) = default;
 };

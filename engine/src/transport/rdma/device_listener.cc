@@ -89,7 +89,7 @@ Status DeviceListener::lease_pool(Served& served, const std::stop_token& stop) c
     const verbs::DeviceAttributes& can = served.device.attributes();
     auto leased = LeasedMemory::create(served.device, pool_, hold_,
                                        {plan_.registrations->of(name, can.max_mr_count),
-                                        plan_.windows->of(name, can.max_mw_count)},
+                                        plan_.windows->of(name, can.max_mw_count), plan_.bytes},
                                        stop);
     if (leased) {
       served.leased = std::move(*leased);

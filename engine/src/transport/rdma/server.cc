@@ -46,6 +46,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
   struct Budgets {
     std::shared_ptr<rdma::RegistrationBudgets> registrations;
     std::shared_ptr<rdma::WindowBudgets> windows;
+    std::shared_ptr<rdma::Budget> bytes;  ///< of all registrations of grants
     std::vector<metrics::CallbackHandle> series;
     std::shared_ptr<metrics::Registry> registry;
     metrics::Counter rejected_connections;
@@ -58,7 +59,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
       : devices_{std::move(devices)},
         reaper_{std::move(reaper)},
         budgets_{std::move(budgets)},
-        domains_{std::make_shared<rdma::GrantDomains>(budgets_.registrations, nullptr)},
+        domains_{std::make_shared<rdma::GrantDomains>(budgets_.registrations, budgets_.bytes)},
         settings_{settings} {}
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
@@ -211,6 +212,7 @@ Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
   if (!rejected_connections) return rejected_connections.error();
   Budgets made{std::make_shared<rdma::RegistrationBudgets>(limits.registrations_max),
                std::make_shared<rdma::WindowBudgets>(limits.windows_max),
+               rdma::registered_bytes_budget(limits.registered_bytes_max),
                {},
                registry,
                *rejected_connections};
@@ -222,7 +224,12 @@ Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
       "remora_server_windows", "Memory windows of RDMA devices.", {},
       [budgets = made.windows] { return static_cast<double>(budgets->used()); });
   if (!windows) return windows.error();
+  auto bytes = registry->gauge_callback(
+      "remora_server_registered_bytes", "Bytes of regions registered with RDMA devices for grants.",
+      {}, [budget = made.bytes] { return static_cast<double>(budget->used()); });
+  if (!bytes) return bytes.error();
   made.series.push_back(std::move(*registrations));
+  made.series.push_back(std::move(*bytes));
   made.series.push_back(std::move(*windows));
   return made;
 }
@@ -245,7 +252,8 @@ Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config
                                   .wanted = wanted,
                                   .protection = config.transports.rdma_protection,
                                   .registrations = budgets->registrations,
-                                  .windows = budgets->windows};
+                                  .windows = budgets->windows,
+                                  .bytes = budgets->bytes};
   for (const verbs::Address& each : address.addresses)
     plan.addresses.push_back(each.with_port(config.listen.port));
   auto reaper = std::make_shared<Reaper>(kMaxEnded);

@@ -196,6 +196,35 @@ TEST_F(RdmaSharedRegistrationsTest, KeyThatCannotBeTakenBackEndsAllSessionsOfIts
   reaper_.reset();
 }
 
+TEST_F(RdmaSharedRegistrationsTest, RegisteredBytesAreBoundedOverAllSessionsAndCountedOnce) {
+  const auto bytes = registered_bytes_budget(12'288);
+  domains_ = std::make_shared<GrantDomains>(registrations_, bytes);
+  auto first = join("cache", 1);
+  auto second = join("cache", 1);
+  auto other = join("backup", 3);
+  auto one = grant(*first, 0, 8192).value();
+  auto two = grant(*second, 0, 8192).value();
+  EXPECT_EQ(bytes->used(), 8192U);
+  const int before = registered();
+  const auto refused = grant(*other, 0, 8192);
+  EXPECT_CODE(refused, kLimitExceeded);
+  EXPECT_EQ(refused.error().subject(), "limits.registered_bytes_max");
+  EXPECT_EQ(refused.error().asked(), 16'384U);
+  EXPECT_EQ(refused.error().allowed(), 12'288U);
+  EXPECT_EQ(registered(), before) << "the device is not asked";
+  EXPECT_EQ(registrations_->used(), 1U) << "a refusal takes nothing";
+  auto less = grant(*other, 0, 4096).value();
+  EXPECT_EQ(bytes->used(), 12'288U);
+  one = {};
+  EXPECT_EQ(bytes->used(), 12'288U) << "the second session holds it";
+  two = {};
+  EXPECT_EQ(bytes->used(), 4096U);
+  less = {};
+  EXPECT_EQ(bytes->used(), 0U);
+  for (auto* const session : {&first, &second, &other}) session->reset();
+  reaper_.reset();
+}
+
 /// Costs: what the device has to do for a hundred sessions of one client with 64 regions each.
 TEST_F(RdmaSharedRegistrationsTest, RegistrationsOfAClientDoNotGrowWithItsSessions) {
   constexpr int kSessions = 100;
