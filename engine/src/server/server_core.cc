@@ -155,8 +155,9 @@ ServerCore::~ServerCore() {
 }
 
 Status ServerCore::begin() {
-  if (auto status = worker_.start([this] { return regions_.drop_waiting(); }); !status)
-    return status;
+  // Memory that is being registered comes back to the worker as a job.
+  const auto before_end = [this] { return registrations_.drain() || regions_.drop_waiting(); };
+  if (auto status = worker_.start(before_end); !status) return status;
   regions_.start();
   if (auto status = control_.start(); !status) return status;
   status_.report().open(*this);
@@ -183,6 +184,7 @@ void ServerCore::stop() noexcept {
   regions_.stop();
   control_.close();
   worker_.stop();
+  registrations_.stop();
   pool_metrics_.close();
 }
 

@@ -82,7 +82,10 @@ class ServerEndpoint {
   virtual void join_client(std::string_view /*name*/, const config::SecretKey& /*key*/) noexcept {}
   /// From now on a lane that shows this ticket belongs to this session.
   virtual void expect_lanes(const LaneTicket& ticket) noexcept = 0;
-  /// Blocks while memory is registered: worker threads only.
+  /// grant() blocks for as long as memory is pinned. Any thread may call it, several at a time,
+  /// also while the worker calls other functions. Constant once the handshake is complete.
+  [[nodiscard]] virtual bool registers_grants() const noexcept { return false; }
+  /// Blocks while memory is registered. Worker, unless registers_grants().
   /// Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded (limits.registrations_max,
   /// limits.registered_bytes_max, limits.windows_max, or the device's own), kUnsupported,
   /// kProvider; those of LaneKeyRenewal::renew().

@@ -168,6 +168,7 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   Status add_lane(verbs::ConnectionRequest& request, std::optional<std::uint32_t> said,
                   const config::RdmaSettings& settings = {});
 
+  [[nodiscard]] bool registers_grants() const noexcept override { return !by_windows_.load(); }
   Result<Grant> grant(const GrantRequest& request) noexcept override;
   void shutdown() noexcept override;
   void destroy_lanes() noexcept override;
