@@ -64,6 +64,8 @@ class Listener {
   /// Control connections that arrived since the last call. Never blocks. A client that misbehaves
   /// while it connects is dropped and logged; errors are those of the listener itself.
   virtual Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept = 0;
+  /// Whether the last accept() ended at its bound, with connections left.
+  [[nodiscard]] virtual bool more_to_accept() const noexcept { return false; }
   /// One line for logs: "shm /run/user/0/remora-7471.sock".
   [[nodiscard]] virtual std::string description() const = 0;
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;

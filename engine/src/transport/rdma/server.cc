@@ -93,6 +93,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
   }
   Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
     std::vector<std::unique_ptr<ServerEndpoint>> arrived;
+    more_to_accept_ = false;
     devices_->look();
     // The kernel has room for another request as soon as one is taken: without a bound, clients
     // that connect as fast as this loop serves would keep the control thread here, before it looks
@@ -108,8 +109,10 @@ class RdmaListener final : public Listener, private ListenerDevices {
       else if (*endpoint != nullptr)
         arrived.push_back(std::move(*endpoint));
     }
+    more_to_accept_ = true;
     return arrived;
   }
+  [[nodiscard]] bool more_to_accept() const noexcept override { return more_to_accept_; }
 
  private:
   // ListenerDevices
@@ -202,6 +205,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
   const config::RdmaSettings settings_;  ///< of every connection, the server's half
   std::shared_ptr<LaneRegistry> lane_registry_ = std::make_shared<LaneRegistry>();
   log::LogRateLimiter rejections_logged_{1};
+  bool more_to_accept_ = false;  ///< control thread
 };
 
 Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
