@@ -6,13 +6,11 @@
 
 namespace remora::transport::rdma {
 
-using verbs::Access;
-
-Access registration_access(Rights rights, const verbs::Device& device) noexcept {
-  const Access access = remote_access(rights, device);
-  const bool changes =
-      contains(access, Access::kRemoteWrite) || contains(access, Access::kRemoteAtomic);
-  return changes ? access | Access::kLocalWrite : access;
+verbs::Access registration_access(Rights rights, const verbs::Device& device) noexcept {
+  const verbs::Access access = remote_access(rights, device);
+  const bool changes = contains(access, verbs::Access::kRemoteWrite) ||
+                       contains(access, verbs::Access::kRemoteAtomic);
+  return changes ? access | verbs::Access::kLocalWrite : access;
 }
 
 GrantDomain::~GrantDomain() {
@@ -21,7 +19,7 @@ GrantDomain::~GrantDomain() {
                 "grants and members hold the domain that they are in");
 }
 
-GrantDomain::Key GrantDomain::key_of(const GrantRequest& request, Access access) {
+GrantDomain::Key GrantDomain::key_of(const GrantRequest& request, verbs::Access access) {
   Key key;
   key.stretches.reserve(request.extents.size());
   for (const MemoryStretch& stretch : request.extents)
@@ -35,7 +33,7 @@ GrantDomain::Key GrantDomain::key_of(const GrantRequest& request, Access access)
 
 Result<RegistrationHold> GrantDomain::acquire(const GrantRequest& request,
                                               std::shared_ptr<GrantShare> kept) {
-  const Access access = registration_access(request.rights, device());
+  const verbs::Access access = registration_access(request.rights, device());
   Key key;
   std::shared_ptr<Entry> entry;
   {
@@ -71,7 +69,7 @@ Result<std::shared_ptr<GrantShare>> GrantDomain::admit(const GrantRequest& reque
   return std::make_shared<GrantShare>(GrantShare{std::move(*registrations), std::move(bytes)});
 }
 
-Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, Access access,
+Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, verbs::Access access,
                                     std::shared_ptr<GrantShare> kept) {
   // Before the device is asked: what others need is left to them.
   if (kept == nullptr) {
