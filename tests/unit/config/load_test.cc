@@ -127,6 +127,8 @@ TEST(ParseServer, EveryWordOfEveryChoice) {
   EXPECT_EQ(with("transports: {shm: required}").transports.shm, Availability::kRequired);
   EXPECT_EQ(parsed("pool: {size: 1MiB, huge_pages: never}").pool.huge_pages, HugePages::kNever);
   EXPECT_EQ(parsed("pool: {size: 1MiB, huge_pages: try}").pool.huge_pages, HugePages::kTry);
+  EXPECT_EQ(parsed("pool: {size: 3GiB, huge_pages: 1GiB}").pool.huge_pages,
+            HugePages::kRequire1GiB);
   EXPECT_EQ(with("log: {level: debug}").log.level, LogLevel::kDebug);
   EXPECT_EQ(with("log: {level: info}").log.level, LogLevel::kInfo);
   EXPECT_EQ(with("log: {level: warn}").log.level, LogLevel::kWarn);

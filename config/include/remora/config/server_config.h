@@ -31,6 +31,8 @@ namespace remora::config {
 inline constexpr std::uint64_t kPoolPageBytes = 4096;
 /// Page size that `HugePages::kTry` and `kRequire` ask for.
 inline constexpr std::uint64_t kHugePageBytes = 2U << 20U;
+/// Page size that `HugePages::kRequire1GiB` asks for.
+inline constexpr std::uint64_t kGibPageBytes = 1U << 30U;
 /// Longest region name, in bytes.
 inline constexpr std::size_t kRegionNameBytesMax = 64;
 /// Most pieces a pool may be cut into.
@@ -88,11 +90,12 @@ struct Transports {
   friend bool operator==(const Transports&, const Transports&) = default;
 };
 
-/// Whether the pool is made of 2 MiB pages.
+/// Whether the pool is made of 2 MiB or 1 GiB pages.
 enum class HugePages : std::uint8_t {
   kNever,
-  kTry,      ///< ordinary pages where there are no huge ones left; a log line says so
-  kRequire,  ///< the server does not start without them
+  kTry,          ///< ordinary pages where there are no huge ones left; a log line says so
+  kRequire,      ///< the server does not start without pages of 2 MiB
+  kRequire1GiB,  ///< the server does not start without pages of 1 GiB
 };
 
 /// The memory that clients use.
