@@ -101,5 +101,25 @@ TEST_F(RdmaServerEndpointTest, DeviceWithoutAtomicsServesLanesThatHaveNoRightToT
   reaper_.reset();
 }
 
+/// Its session's grants may then count as ended only when it is destroyed.
+TEST_F(RdmaServerEndpointTest, LaneThatCannotBeMovedToItsErrorStateMayServeUntilItIsDestroyed) {
+  play("mlx5");
+  auto endpoint = connect();
+  auto listener = verbs::ConnectionListener::bind(peer(), 8, fake_.table).value();
+  fake_.knock("");
+  auto request = listener.next_request();
+  ASSERT_OK(request);
+  ASSERT_TRUE(request->has_value());
+  ASSERT_OK(endpoint->add_lane(**request, 0));
+  EXPECT_FALSE(endpoint->lanes_may_serve());
+  fake_.fail("modify_qp");
+  endpoint->shutdown();
+  EXPECT_TRUE(endpoint->lanes_may_serve());
+  endpoint->destroy_lanes();
+  endpoint->await_destroyed();
+  endpoint.reset();
+  reaper_.reset();
+}
+
 }  // namespace
 }  // namespace remora::transport::rdma
