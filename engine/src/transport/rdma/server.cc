@@ -116,6 +116,12 @@ class RdmaListener final : public Listener, private ListenerDevices {
 
  private:
   // ListenerDevices
+  [[nodiscard]] DeviceTotals totals() const override {
+    return {.registrations = budgets_.registrations->used(),
+            .registered_bytes = budgets_.bytes->used(),
+            .windows = budgets_.windows->used(),
+            .client_domains = domains_->count()};
+  }
   [[nodiscard]] std::vector<std::string> names() const override { return devices_->names(); }
   [[nodiscard]] std::vector<std::string> atomic_domains() const override {
     return devices_->atomic_domains();

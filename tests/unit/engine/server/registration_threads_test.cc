@@ -27,9 +27,9 @@ TEST(RegistrationThreadsTest, OneThatWaitsKeepsNoOtherFromRunning) {
   const std::shared_future<void> released = release.get_future().share();
   ASSERT_TRUE(threads.enqueue([released] { released.wait(); }));
   for (std::size_t i = 1; i < RegistrationThreads::kMaxThreads; ++i) {
-    std::promise<void> ran;
-    ASSERT_TRUE(threads.enqueue([&ran] { ran.set_value(); }));
-    ran.get_future().wait();
+    const auto ran = std::make_shared<std::promise<void>>();
+    ASSERT_TRUE(threads.enqueue([ran] { ran->set_value(); }));
+    ran->get_future().wait();
   }
   release.set_value();
   (void)threads.drain();
