@@ -113,9 +113,8 @@ Status GrantDomain::release(const Key& key, const std::shared_ptr<Entry>& entry)
     given_up_->add(memory);
     const std::uint64_t length_bytes = memory.length_bytes();
     const Status deregistered = std::move(memory).deregister();
-    if (deregistered) continue;
+    if (deregistered || device().gone()) continue;  // it has taken the registration with it
     status = deregistered;
-    if (device().gone()) continue;  // which has taken the registration with it
     last.share->registrations.lose(1);
     if (last.share->bytes) last.share->bytes->lose(length_bytes);
   }
