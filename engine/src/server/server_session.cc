@@ -56,6 +56,9 @@ void ServerSession::settle_detached() {
 void ServerSession::release() noexcept {
   released_ = true;
   endpoint().destroy_lanes();
+  // Another session of the client may go on to hold what this one had registered: then only the end
+  // of the lanes ends the access of this one.
+  if (endpoint().lanes_may_serve()) endpoint().await_destroyed();
   events_.clear();
   throttle_.clear();
   grants_.close_all();
@@ -101,6 +104,8 @@ void ServerSession::lock_out(const RegionEntry& region, const Error& why) {
   endpoint().shutdown();
   endpoint().destroy_lanes();
   endpoint().await_destroyed();
+  // They end as sessions that have lost their connection, and cannot be resumed either.
+  endpoint().end_sharing_sessions();
 }
 
 bool ServerSession::may_be_resumed(const control::Resume& resume,
