@@ -56,6 +56,13 @@ else
   status=1
 fi
 
+if "$here/../tests/rxe/doctor.sh" "$tree"; then
+  echo "ok - doctor: each finding, made in the guest"
+else
+  echo "not ok - doctor: each finding, made in the guest"
+  status=1
+fi
+
 set +e
 "$here/../tests/fault/netns_faults.sh" "$tree" \
   --only '@(loss-5|reorder|corrupt|partition-1|link-down-1)' 2>&1 |

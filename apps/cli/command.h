@@ -116,5 +116,6 @@ void add_bench_command(Commands& commands);
 void add_config_commands(Commands& commands);  // config check, config show
 void add_key_commands(Commands& commands);     // key generate, usage
 void add_top_command(Commands& commands);
+void add_doctor_command(Commands& commands);
 
 }  // namespace remora::apps

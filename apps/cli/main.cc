@@ -26,9 +26,10 @@ namespace remora::apps {
 namespace {
 
 constexpr const char* kFooter =
-    "Exit codes: 0 done, 1 cas: not swapped, 2 usage, 3 not there or not allowed, 4 no connection\n"
-    "or timed out, 5 local file or memory, 6 indeterminate, 7 wrong configuration file,\n"
-    "70 internal error, 128 + N ended by signal N.";
+    "Exit codes: 0 done, 1 cas: not swapped, doctor --strict: a warning, 2 usage, 3 not there or "
+    "not\n"
+    "allowed, doctor: a fault, 4 no connection or timed out, 5 local file or memory,\n"
+    "6 indeterminate, 7 wrong configuration file, 70 internal error, 128 + N ended by signal N.";
 
 /// One line on stderr. It may name files and what a server or a user wrote.
 void complain(const std::string& text) {
@@ -116,6 +117,7 @@ int parse_and_run(int argc, char** argv) {
   add_access_commands(commands);
   add_bench_command(commands);
   add_top_command(commands);
+  add_doctor_command(commands);
   add_config_commands(commands);
   add_key_commands(commands);
   add_version_command(commands);

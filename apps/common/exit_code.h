@@ -13,9 +13,9 @@ namespace remora::apps {
 /// program that a signal ended exits with 128 + the signal's number.
 enum class ExitCode : std::uint8_t {
   kOk = 0,
-  kNotSwapped = 1,     ///< `remora cas` only: another value stood there
+  kNotSwapped = 1,     ///< `cas`: another value stood there; `doctor --strict`: a warning
   kUsage = 2,          ///< the command line is wrong: option, argument, URI
-  kRefused = 3,        ///< it does not exist, or may not be done to it
+  kRefused = 3,        ///< it does not exist, or may not be done to it; `doctor`: a fault
   kConnection = 4,     ///< no server there, connection lost, timed out, address taken
   kLocal = 5,          ///< a file, memory or device of this machine, or a server's memory
   kIndeterminate = 6,  ///< a write or an atomic may or may not have taken effect

@@ -6,20 +6,9 @@
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
+#include "common/descriptors_needed.h"
+
 namespace remora::apps {
-namespace {
-
-/// Over rdma, a session's and a lane's; over the other transports no more.
-constexpr std::uint64_t kEachConnection = 3;
-/// Standard streams, the pool, listeners, threads' own, the metrics endpoint and its connections.
-constexpr std::uint64_t kOwn = 128 + 512;
-
-std::uint64_t descriptors_needed(const config::Limits& limits) noexcept {
-  return kOwn +
-         kEachConnection * (2 * std::uint64_t{limits.sessions_max} + limits.pending_handshakes_max);
-}
-
-}  // namespace
 
 void raise_descriptor_limit(const config::Limits& limits) {
   rlimit limit{};

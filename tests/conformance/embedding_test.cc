@@ -120,6 +120,17 @@ TEST_P(EmbeddingTest, ServerCreatesAndRemovesRegionsOfItsOwn) {
   EXPECT_TRUE(fails_with(server().remove_region(name), Code::kUnknownRegion));
 }
 
+TEST_P(EmbeddingTest, StoppedServerHasNoRegionsToMakeOrChange) {
+  const RegionInfo made = create({.size_bytes = 64_KiB});
+  forget(made.name);
+  server().stop();
+  EXPECT_TRUE(fails_with(server().create_region(spec(unique_name())), Code::kClosed));
+  EXPECT_TRUE(fails_with(server().resize_region(made.name, 128_KiB), Code::kClosed));
+  EXPECT_TRUE(fails_with(server().view(made.name), Code::kClosed));
+  for (const Removal removal : {Removal::kIfUnused, Removal::kWhenUnused, Removal::kNow})
+    EXPECT_TRUE(fails_with(server().remove_region(made.name, removal), Code::kClosed));
+}
+
 TEST_P(EmbeddingTest, ConfiguredRegionIsThereFromTheStart) {
   const RegionInfo info = session().stat("configured").value();
   EXPECT_EQ(info.size_bytes, 64_KiB);

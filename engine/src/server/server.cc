@@ -99,6 +99,7 @@ Status Server::set_clients(const std::vector<config::ClientConfig>& clients) con
 
 Result<RegionView> Server::view(std::string_view region) const {
   if (core_ == nullptr) return closed("view", core_);
+  if (core_->ended()) return Error{Code::kClosed, "view"};
   auto found = core_->catalog().find(region);
   if (!found) return found.error();
   return RegionView{(*found)->memory()};
@@ -115,17 +116,20 @@ Result<RegionInfo> with_memory_id(const detail::ServerCore& server, Result<Regio
 
 Result<RegionInfo> Server::create_region(const RegionSpec& spec) const {
   if (core_ == nullptr) return closed("create", core_);
+  if (core_->ended()) return Error{Code::kClosed, "create"};
   return with_memory_id(*core_, core_->regions().create(spec));
 }
 
 Status Server::remove_region(std::string_view name, Removal removal) const {
   if (core_ == nullptr) return closed("remove", core_);
+  if (core_->ended()) return Error{Code::kClosed, "remove"};
   if (removal == Removal::kNow) return core_->regions().remove_now(name);
   return core_->regions().remove(name, removal);
 }
 
 Result<RegionInfo> Server::resize_region(std::string_view name, std::uint64_t size_bytes) const {
   if (core_ == nullptr) return closed("resize", core_);
+  if (core_->ended()) return Error{Code::kClosed, "resize"};
   return with_memory_id(*core_, core_->regions().resize(name, size_bytes));
 }
 

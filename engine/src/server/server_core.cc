@@ -186,6 +186,7 @@ void ServerCore::stop() noexcept {
   worker_.stop();
   registrations_.stop();
   pool_metrics_.close();
+  ended_.store(true, std::memory_order_release);
 }
 
 Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients) {

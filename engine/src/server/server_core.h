@@ -67,6 +67,8 @@ class ServerCore {
 
   /// Tells the clients, waits for them as ServerDrain does, and ends all. Idempotent.
   void stop() noexcept;
+  /// stop() has run.
+  [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
   /// See Server::expedite_stop().
   void expedite_stop() noexcept { drain_.expedite(); }
 
@@ -149,6 +151,7 @@ class ServerCore {
   log::LogRateLimiter delayed_lines_{1};
   log::LogRateLimiter limit_lines_{1};
   std::atomic<bool> stopped_{false};
+  std::atomic<bool> ended_{false};
   ControlThread control_;  // first to go: its handlers use all of the above
 };
 

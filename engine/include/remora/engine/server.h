@@ -145,8 +145,9 @@ class Server {
   /// rules is broken); kUnsupported (no `auth: keys`).
   Status set_clients(const std::vector<config::ClientConfig>& clients) const;
 
-  /// Errors: kUnknownRegion.
+  /// Errors: kUnknownRegion; kClosed (stopped).
   Result<RegionView> view(std::string_view region) const;
+  /// Errors: as Session::create_region; kClosed (stopped).
   Result<RegionInfo> create_region(const RegionSpec& spec) const;
   /// kNow blocks for `limits.revoke_grace` at most, and what the worker is at. Errors:
   /// kUnknownRegion; kBusy while it is open (kIfUnused); kClosed (stopped).

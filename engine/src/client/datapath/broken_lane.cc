@@ -208,6 +208,7 @@ void QueuedLaneDriver::release_lost_lease(OperationRecord& operation) noexcept {
 void QueuedLaneDriver::go_on() noexcept {
   mutex_.lock();
   if (broken() && !ending() && !end_.for_good) {
+    take_inbox();
     renew_local_keys();
     lane_began_ = Clock::now();
     end_.told = end_.victims_ended = end_.asked = false;
@@ -217,7 +218,6 @@ void QueuedLaneDriver::go_on() noexcept {
     breaking_.store(false, std::memory_order_release);
     // progress_and_arm() did not arm the broken lane for callers that sleep in an event loop.
     (void)lane_->arm();
-    take_inbox();
     {
       EndTally tally{metrics_, cells_.recorder()};
       refuse_waiting(tally);

@@ -16,6 +16,11 @@ namespace remora::detail {
 using transport::LaneCompletion;
 using transport::Opcode;
 
+namespace {
+/// After so many lanes in a row that failed at their first request, the request is at fault.
+constexpr std::uint32_t kMaxLanesInVain = 3;
+}  // namespace
+
 /// Gives operations that have ended to their owner's sink, and notes the notifier that the driver
 /// tells before it releases the lane.
 [[gnu::always_inline]] inline void QueuedLaneDriver::push(CompletionSink& sink,
@@ -254,21 +259,31 @@ void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus st
   settle(posted, tally);
 }
 
+/// Whether a read that has ended as kLocalQpOperationError may have failed since the device's
+/// address has gone: see keep_read_for_next_lane(). The read is retired.
+bool QueuedLaneDriver::may_be_the_address(const OperationRecord& read) noexcept {
+  const bool carried_nothing = retired_sequence_ == 1;
+  lanes_in_vain_ = carried_nothing ? lanes_in_vain_ + 1 : 0;
+  return read.submitted >= lane_began_ || (carried_nothing && lanes_in_vain_ <= kMaxLanesInVain);
+}
+
 /// Keeps whole reads that the broken lane did not carry out for the next lane, also reads that were
 /// joined into one request. A joined read that is past its deadline ends. False: the request is not
 /// such a read, and nothing was done.
 ///
 /// A device answers kLocalQpOperationError where its address has gone, which says nothing of the
 /// request, and to some a request of its own fault. So such a read goes again, unless it was there
-/// before its lane was: it may have failed on the lane before, too.
+/// before its lane was and may have failed on the lane before, too. A lane that has carried nothing
+/// before it blames the address, for at most kMaxLanesInVain lanes in a row: an address that has
+/// come back is not always usable at once.
 bool QueuedLaneDriver::keep_read_for_next_lane(Posted& posted, CompletionStatus status,
                                                std::uint32_t vendor_error,
                                                EndTally& tally) noexcept {
-  const bool again = options_.revivable && posted.operation->whole &&
-                     posted.operation->request.opcode == Opcode::kRead &&
-                     !refused_by_peer(status) && !local_fault(status) &&
-                     (status != CompletionStatus::kLocalQpOperationError ||
-                      posted.operation->submitted >= lane_began_);
+  const bool again =
+      options_.revivable && posted.operation->whole &&
+      posted.operation->request.opcode == Opcode::kRead && !refused_by_peer(status) &&
+      !local_fault(status) &&
+      (status != CompletionStatus::kLocalQpOperationError || may_be_the_address(*posted.operation));
   if (!again) return false;
   OperationRecord* at = posted.operation;
   const bool joined = posted.joined;

@@ -257,6 +257,7 @@ class QueuedLaneDriver final : public LaneDriver {
   void release_lost_lease(OperationRecord& operation) noexcept REMORA_REQUIRES(mutex_);
   bool keep_read_for_next_lane(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
                                EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
+  bool may_be_the_address(const OperationRecord& read) noexcept REMORA_REQUIRES(mutex_);
   bool keep_until_reason_is_known(Posted& posted, CompletionStatus status,
                                   std::uint32_t vendor_error) noexcept REMORA_REQUIRES(mutex_);
   void refuse_waiting(EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
@@ -295,6 +296,8 @@ class QueuedLaneDriver final : public LaneDriver {
   Deadline backlog_expires_ REMORA_GUARDED_BY(mutex_) = Deadline::min();
   /// When the lane followed another one.
   Clock::time_point lane_began_ REMORA_GUARDED_BY(mutex_){};
+  /// How many lanes in a row have failed at their first request: see keep_read_for_next_lane().
+  std::uint32_t lanes_in_vain_ REMORA_GUARDED_BY(mutex_) = 0;
   std::span<const std::uint64_t> atomic_results_ REMORA_GUARDED_BY(mutex_);
   transport::Lane::Limits limits_;
   /// Of a sink that was pushed to: the thread that releases the lane notifies it.

@@ -159,15 +159,39 @@ TEST_F(QueuedLaneRevivalTest, QueuePairErrorOfOurOwnSaysNothingOfWhatThePeerHasD
   }
 }
 
-/// The server's address may have gone, or the request may be at fault: once is not enough to know.
-TEST_F(QueuedLaneRevivalTest, ReadWithAQueuePairErrorOfOurOwnGoesAgainOnce) {
-  auto& read = block(Opcode::kRead, 0);
-  submit(read);
+/// The client's address may have gone, or the request may be at fault: a lane that carries other
+/// requests shows that it is the request.
+TEST_F(QueuedLaneRevivalTest, ReadWithAQueuePairErrorBehindOthersGoesAgainOnce) {
+  auto& first = block(Opcode::kRead, 0);
+  auto& faulty = block(Opcode::kRead, 1);
+  submit(first);
+  submit(faulty);
   lane_->complete(0, CompletionStatus::kLocalQpOperationError);
   driver_->interrupt(Reason::kLaneBroken);
   EXPECT_TRUE(taken().empty());
   ASSERT_TRUE(follow());
-  ASSERT_EQ(lane_->posted.size(), 1U);
+  ASSERT_EQ(lane_->posted.size(), 2U);
+  lane_->complete(0);
+  lane_->complete(1, CompletionStatus::kLocalQpOperationError);
+  wait_all(2);
+  EXPECT_TRUE(first.outcome.ok);
+  ASSERT_FALSE(faulty.outcome.ok);
+  EXPECT_EQ(faulty.outcome.code, Code::kConnectionLost);
+  EXPECT_EQ(faulty.outcome.status, CompletionStatus::kLocalQpOperationError);
+}
+
+/// An address that has come back is not always usable at once, but a request at fault must not end
+/// lanes until its deadline.
+TEST_F(QueuedLaneRevivalTest, FirstReadOfALaneWithAQueuePairErrorGoesAgainThreeTimes) {
+  auto& read = block(Opcode::kRead, 0);
+  submit(read);
+  for (int lane = 1; lane <= 3; ++lane) {
+    lane_->complete(0, CompletionStatus::kLocalQpOperationError);
+    driver_->interrupt(Reason::kLaneBroken);
+    EXPECT_TRUE(taken().empty()) << lane;
+    ASSERT_TRUE(follow());
+    ASSERT_EQ(lane_->posted.size(), 1U) << lane;
+  }
   lane_->complete(0, CompletionStatus::kLocalQpOperationError);
   wait_all(1);
   ASSERT_FALSE(read.outcome.ok);

@@ -1,0 +1,81 @@
+#pragma once
+
+/// The checks of `remora doctor`: each is a function of what a machine shows and of what is wanted
+/// of it.
+///
+/// Thread safety: none keeps state. They block as reads of /proc and /sys do.
+
+#include <cstdint>
+#include <vector>
+
+#include <remora/config/server_config.h>
+
+#include "doctor/devices.h"
+#include "doctor/finding.h"
+#include "doctor/machine.h"
+
+namespace remora::apps::doctor {
+
+/// What the machine is to do. Borrows the configuration.
+struct Needs {
+  const config::ServerConfig* server = nullptr;  ///< of a server here; null: clients only
+  std::uint16_t port = 7471;                     ///< of the server, here or elsewhere
+
+  [[nodiscard]] bool needs_rdma() const noexcept {
+    return server != nullptr && server->transports.rdma == config::Availability::kRequired;
+  }
+  [[nodiscard]] bool without_rdma() const noexcept {
+    return server != nullptr && server->transports.rdma == config::Availability::kOff;
+  }
+};
+
+/// What keeps rdma from working: red where rdma is required, or where a device is there and cannot
+/// be used; yellow where the other transports remain.
+[[nodiscard]] Colour rdma_fault(const Needs& needs, bool has_device) noexcept;
+
+/// Whether this process runs in a container, as far as the container tells.
+[[nodiscard]] bool in_container(const FileView& files);
+
+// node_checks.cc
+[[nodiscard]] Findings check_modules(const Machine& machine, const Needs& needs,
+                                     const std::vector<DeviceView>& devices);
+[[nodiscard]] Findings check_devices(const Machine& machine, const Needs& needs,
+                                     const std::vector<DeviceView>& devices);
+[[nodiscard]] Findings check_nodes(const Machine& machine, const Needs& needs,
+                                   const std::vector<DeviceView>& devices);
+
+// port_checks.cc
+[[nodiscard]] Findings check_ports(const Machine& machine, const Needs& needs,
+                                   const std::vector<DeviceView>& devices);
+[[nodiscard]] Findings check_gids(const Machine& machine, const Needs& needs,
+                                  const std::vector<DeviceView>& devices);
+[[nodiscard]] Findings check_namespaces(const Machine& machine, const Needs& needs,
+                                        const std::vector<DeviceView>& devices);
+
+// memory_checks.cc
+[[nodiscard]] Findings check_locked_memory(const Machine& machine, const Needs& needs,
+                                           const std::vector<DeviceView>& devices);
+[[nodiscard]] Findings check_lock_capability(const Machine& machine, const Needs& needs);
+[[nodiscard]] Findings check_huge_pages(const Machine& machine, const Needs& needs);
+[[nodiscard]] Findings check_userfaultfd(const Machine& machine);
+[[nodiscard]] Findings check_memory_nodes(const Machine& machine,
+                                          const std::vector<DeviceView>& devices);
+
+// host_checks.cc
+[[nodiscard]] Findings check_open_files(const Machine& machine, const Needs& needs);
+[[nodiscard]] Findings check_versions(const Machine& machine,
+                                      const std::vector<DeviceView>& devices);
+[[nodiscard]] Findings check_clock(const Machine& machine);
+[[nodiscard]] Findings check_container(const Machine& machine,
+                                       const std::vector<DeviceView>& devices);
+
+// service_checks.cc
+[[nodiscard]] Findings check_firewall(const Machine& machine, const Needs& needs);
+[[nodiscard]] Findings check_sockets(const Machine& machine);
+[[nodiscard]] Findings check_unit(const Machine& machine, const Needs& needs);
+
+/// All of them, in the order of the list above.
+[[nodiscard]] Findings check_machine(const Machine& machine, const Needs& needs,
+                                     const std::vector<DeviceView>& devices);
+
+}  // namespace remora::apps::doctor

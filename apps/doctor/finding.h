@@ -1,0 +1,42 @@
+#pragma once
+
+/// What a check of `remora doctor` says.
+///
+/// Thread safety: values and pure functions.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace remora::apps::doctor {
+
+enum class Colour : std::uint8_t {
+  kGreen,
+  kNotChecked,  ///< it cannot be known here; `root_adds` says whether root could
+  kYellow,      ///< works, but slower or less than it could; or breaks later
+  kRed,         ///< something that was asked for does not work
+};
+/// "green", "not checked", "yellow", "red".
+[[nodiscard]] std::string_view to_string(Colour colour) noexcept;
+
+/// One answer of one check.
+struct Finding {
+  std::string id{};  ///< stable, for scripts: "memlock"
+  Colour colour = Colour::kGreen;
+  std::string found{};                 ///< what was found, with its values
+  std::string why{};                   ///< why it matters; empty where nothing is wrong
+  std::string command{};               ///< mends it, in a shell; empty where no command does
+  std::vector<std::string> details{};  ///< lines below it: each GID with its verdict
+  std::string root_adds{};             ///< what the same check sees for root; empty: nothing more
+};
+using Findings = std::vector<Finding>;
+
+/// The worst colour; green of none. kNotChecked counts as green.
+[[nodiscard]] Colour worst(const Findings& findings) noexcept;
+[[nodiscard]] std::size_t count(const Findings& findings, Colour colour) noexcept;
+/// Adds `more` at the end.
+void append(Findings& findings, Findings more);
+
+}  // namespace remora::apps::doctor

@@ -1,0 +1,230 @@
+// Memory that may be pinned, huge pages, changes of mappings, memory nodes.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <linux/capability.h>
+#include <string>
+
+#include <remora/config/units.h>
+
+#include "doctor/checks.h"
+#include "doctor/pins.h"
+
+namespace remora::apps::doctor {
+namespace {
+
+using config::format_size;
+
+/// Whether user identifiers are those of the machine: elsewhere capabilities hold for the user
+/// namespace alone, and the kernel asks for those of the machine where memory is pinned.
+bool in_first_user_namespace(const FileView& files) {
+  const std::string map = files.text("/proc/self/uid_map");
+  if (map.empty()) return true;
+  const std::size_t last = map.find_last_of(" \t");
+  return leading_number(map) == 0U && last != std::string::npos &&
+         leading_number(map.substr(last)) == 4294967295U;
+}
+
+bool may_pin_without_limit(const FileView& files) {
+  return has_capability(files, "CapEff", CAP_IPC_LOCK) && in_first_user_namespace(files);
+}
+
+std::string pins_text(const Needs& needs, const PinnedBytes& pins) {
+  if (needs.server == nullptr)
+    return "a client with one session pins " + format_size(pins.one_session);
+  std::string text = "the server pins " + format_size(pins.one_session) +
+                     " for one session that has all of the pool open";
+  if (pins.all_sessions > pins.one_session)
+    text += ", and " +
+            (pins.all_sessions == UINT64_MAX ? std::string{"more than any limit"}
+                                             : format_size(pins.all_sessions)) +
+            " for limits.sessions_max (" + std::to_string(needs.server->limits.sessions_max) +
+            ") such sessions";
+  return text;
+}
+
+std::string raise_command(const ResourceLimit& limit, std::uint64_t needed) {
+  if (limit.hard == kUnlimited) return "ulimit -l unlimited";
+  if (limit.hard >= needed) return "ulimit -l " + std::to_string(limit.hard >> 10U);
+  return "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/90-remora.conf   # and "
+         "log "
+         "in again; a unit: LimitMEMLOCK=infinity; a container: --ulimit memlock=-1";
+}
+
+std::uint64_t huge_pages(const FileView& files, std::string_view name) {
+  return leading_number(field(files, "/proc/meminfo", name)).value_or(0);
+}
+
+std::vector<unsigned> memory_nodes(const FileView& files) {
+  std::vector<unsigned> nodes;
+  for (const std::string& name : files.list("/sys/devices/system/node"))
+    if (name.starts_with("node"))
+      if (const auto number = leading_number(std::string_view{name}.substr(4)))
+        nodes.push_back(static_cast<unsigned>(*number));
+  std::sort(nodes.begin(), nodes.end());
+  return nodes;
+}
+
+/// The distance of two nodes as the firmware tells it: 10 is the node itself. 0: not said.
+std::uint64_t node_distance(const FileView& files, const std::vector<unsigned>& nodes,
+                            unsigned from, unsigned to) {
+  const std::string text =
+      files.text("/sys/devices/system/node/node" + std::to_string(from) + "/distance");
+  std::string_view rest = text;
+  for (const unsigned node : nodes) {
+    const std::size_t begin = rest.find_first_not_of(' ');
+    if (begin == std::string_view::npos) return 0;
+    rest.remove_prefix(begin);
+    if (node == to) return leading_number(rest).value_or(0);
+    rest.remove_prefix(std::min(rest.find(' '), rest.size()));
+  }
+  return 0;
+}
+
+Finding node_finding_of(const FileView& files, const std::vector<unsigned>& nodes,
+                        const DeviceView& device) {
+  Finding finding{.id = "memory-node"};
+  const auto node = static_cast<unsigned>(device.memory_node);
+  const std::string name = "/sys/devices/system/node/node" + std::to_string(node) + "/cpulist";
+  const std::string allowed = status_field(files, "Cpus_allowed_list");
+  const bool near = allowed.empty() || lists_meet(allowed, files.text(name));
+  const std::string memory = status_field(files, "Mems_allowed_list");
+  const bool memory_near = memory.empty() || list_has(memory, node);
+  finding.found = device.name + " is on memory node " + std::to_string(node);
+  for (const unsigned other : nodes)
+    if (const auto distance = node_distance(files, nodes, node, other); distance > 10)
+      finding.found +=
+          ", distance " + std::to_string(distance) + " to node " + std::to_string(other);
+  if (near && memory_near) return finding;
+  finding.colour = Colour::kYellow;
+  finding.found +=
+      near ? "; this process may use memory of the nodes " + memory + " alone"
+           : "; this process may use processors " + allowed + " alone, none of which is there";
+  finding.why = "each byte and each doorbell crosses from one node to the other";
+  finding.command = "numactl --cpunodebind=" + std::to_string(node) +
+                    " --membind=" + std::to_string(node) + " COMMAND   # or AllowedCPUs= of a unit";
+  return finding;
+}
+
+}  // namespace
+
+Findings check_locked_memory(const Machine& machine, const Needs& needs,
+                             const std::vector<DeviceView>& devices) {
+  if (needs.without_rdma()) return {};
+  const ResourceLimit limit = machine.calls.locked_memory();
+  const PinnedBytes pins =
+      needs.server == nullptr ? pinned_by_client() : pinned_by_server(*needs.server);
+  Finding finding{.id = "memlock"};
+  finding.found = "locked memory: soft limit " + limit_text(limit.soft) + ", hard limit " +
+                  limit_text(limit.hard) + "; " + pins_text(needs, pins);
+  if (may_pin_without_limit(machine.files)) {
+    finding.found += "; CAP_IPC_LOCK lifts the limit for this user";
+    return {finding};
+  }
+  if (limit.soft >= pins.all_sessions) return {finding};
+  if (devices.empty() && !needs.needs_rdma()) {
+    finding.found += "; there is no RDMA device that would need it";
+    return {finding};
+  }
+  const bool too_small = limit.soft < pins.one_session;
+  finding.colour = too_small ? rdma_fault(needs, true) : Colour::kYellow;
+  finding.why = too_small ? "memory that is registered with a device is pinned: opening a region "
+                            "over rdma fails (kMemlock)"
+                          : "sessions beyond that cannot open their regions over rdma (kMemlock)";
+  finding.command = raise_command(limit, too_small ? pins.one_session : pins.all_sessions);
+  return {finding};
+}
+
+Findings check_lock_capability(const Machine& machine, const Needs& needs) {
+  if (needs.without_rdma()) return {};
+  const FileView& files = machine.files;
+  const bool effective = has_capability(files, "CapEff", CAP_IPC_LOCK);
+  const bool bounded = has_capability(files, "CapBnd", CAP_IPC_LOCK);
+  if (machine.calls.locked_memory().soft == kUnlimited) return {};
+  Finding finding{.id = "ipc-lock", .colour = Colour::kYellow};
+  if (effective && !in_first_user_namespace(files)) {
+    finding.found = "CAP_IPC_LOCK is effective in a user namespace only";
+    finding.why =
+        "the kernel asks for the machine's own capability where memory is pinned, so the "
+        "limit of locked memory applies";
+    finding.command = "ulimit -l unlimited outside of it; a container: --ulimit memlock=-1";
+    return {finding};
+  }
+  if (!effective && bounded && !machine.is_root() && in_container(files)) {
+    finding.found =
+        "CAP_IPC_LOCK was given to this container, and a user other than root does not "
+        "have it";
+    finding.why = "the limit of locked memory applies";
+    finding.command = "start the container with --ulimit memlock=-1";
+    return {finding};
+  }
+  return {};
+}
+
+Findings check_huge_pages(const Machine& machine, const Needs& needs) {
+  const std::uint64_t free_pages = huge_pages(machine.files, "HugePages_Free");
+  const std::uint64_t page_bytes =
+      meminfo_bytes(machine.files, "Hugepagesize").value_or(config::kHugePageBytes);
+  const std::uint64_t free_bytes = free_pages * page_bytes;
+  Finding finding{.id = "huge-pages"};
+  finding.found = "reserved huge pages: " + std::to_string(free_pages) + " of " +
+                  std::to_string(huge_pages(machine.files, "HugePages_Total")) + " free (" +
+                  format_size(free_bytes) + ")";
+  if (needs.server == nullptr || needs.server->pool.huge_pages == config::HugePages::kNever)
+    return {finding};
+  const std::uint64_t pool = needs.server->pool.size_bytes;
+  finding.found += "; the pool takes " + format_size(pool);
+  if (free_bytes >= pool) return {finding};
+  const bool required = needs.server->pool.huge_pages == config::HugePages::kRequire;
+  const std::uint64_t missing =
+      (pool - free_bytes + config::kHugePageBytes - 1) / config::kHugePageBytes;
+  finding.colour = required ? Colour::kRed : Colour::kYellow;
+  finding.why = required
+                    ? "pool.huge_pages is 'require': the server does not start"
+                    : "the pool is made of ordinary pages: the NIC and the processor translate "
+                      "more addresses";
+  finding.command = "sudo sysctl vm.nr_hugepages=" +
+                    std::to_string(huge_pages(machine.files, "HugePages_Total") + missing) +
+                    (required ? "" : "   # or 'huge_pages: never' in the file");
+  return {finding};
+}
+
+Findings check_userfaultfd(const Machine& machine) {
+  const int number = machine.calls.userfaultfd_error();
+  Finding finding{.id = "userfaultfd"};
+  if (number == 0) {
+    finding.found = "userfaultfd works";
+    return {finding};
+  }
+  const bool filtered = status_field(machine.files, "Seccomp") == "2";
+  finding.colour = Colour::kYellow;
+  finding.found = std::string{"userfaultfd does not work: "} + std::strerror(number) +
+                  (filtered ? "; a seccomp filter is active" : "");
+  finding.why =
+      "the engine cannot notice changed mappings, so it keeps no registrations of memory "
+      "that is not registered by the application, and copies it";
+  if (filtered)
+    finding.command = "start the container with a seccomp profile that allows userfaultfd";
+  else if (number == EPERM || number == EACCES)
+    finding.command = "sudo sysctl vm.unprivileged_userfaultfd=1";
+  else
+    finding.command = "grep USERFAULTFD /boot/config-$(uname -r)   # Linux 5.11 or later has it";
+  return {finding};
+}
+
+Findings check_memory_nodes(const Machine& machine, const std::vector<DeviceView>& devices) {
+  const std::vector<unsigned> nodes = memory_nodes(machine.files);
+  if (nodes.size() < 2)
+    return {Finding{.id = "memory-node", .found = "the machine has one memory node"}};
+  Findings findings;
+  for (const DeviceView& device : devices)
+    if (device.memory_node >= 0) findings.push_back(node_finding_of(machine.files, nodes, device));
+  if (findings.empty())
+    findings.push_back(Finding{.id = "memory-node",
+                               .found = "the machine has " + std::to_string(nodes.size()) +
+                                        " memory nodes, and no RDMA device says on which it is"});
+  return findings;
+}
+
+}  // namespace remora::apps::doctor

@@ -1,0 +1,42 @@
+#include "doctor/pins.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace remora::apps::doctor {
+namespace {
+
+/// Control buffers of a session, on either side.
+constexpr std::uint64_t kSessionBytes = std::uint64_t{320} << 10U;
+/// Bounce slots and zeroes of a client.
+constexpr std::uint64_t kClientBytes = (std::uint64_t{2} << 20U) + (std::uint64_t{256} << 10U);
+
+std::uint64_t saturating_product(std::uint64_t a, std::uint64_t b) noexcept {
+  return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b;
+}
+
+std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) noexcept {
+  return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+}  // namespace
+
+PinnedBytes pinned_by_server(const config::ServerConfig& config) noexcept {
+  using config::RdmaProtection;
+  const std::uint64_t pool = config.pool.size_bytes;
+  const std::uint64_t sessions = std::max<std::uint64_t>(config.limits.sessions_max, 1);
+  const std::uint64_t control = saturating_product(sessions, kSessionBytes);
+  const RdmaProtection protection = config.transports.rdma_protection;
+  if (protection == RdmaProtection::kWindows || protection == RdmaProtection::kWindowsUnchecked)
+    return {saturating_sum(pool, kSessionBytes), saturating_sum(pool, control)};
+  const std::uint64_t bound = config.limits.session_memory_bytes;
+  const std::uint64_t each = bound == 0 ? pool : std::min(bound, pool);
+  return {saturating_sum(each, kSessionBytes),
+          saturating_sum(saturating_product(sessions, each), control)};
+}
+
+PinnedBytes pinned_by_client() noexcept {
+  return {kClientBytes + kSessionBytes, kClientBytes + kSessionBytes};
+}
+
+}  // namespace remora::apps::doctor

@@ -1,0 +1,202 @@
+// What stands between clients and a server of this machine: firewall, sockets, the service's unit.
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "doctor/checks.h"
+#include "doctor/pins.h"
+
+namespace remora::apps::doctor {
+namespace {
+
+/// UDP port of RoCE v2.
+constexpr std::string_view kRocePort = "4791";
+constexpr std::string_view kUnit = "remora-server.service";
+
+bool is_word_character(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+/// Whether a number stands in the rules by itself.
+bool names_number(std::string_view rules, std::string_view number) {
+  for (std::size_t at = rules.find(number); at != std::string_view::npos;
+       at = rules.find(number, at + 1)) {
+    const std::size_t end = at + number.size();
+    const bool begins = at == 0 || !is_word_character(rules[at - 1]);
+    if (begins && (end == rules.size() || !is_word_character(rules[end]))) return true;
+  }
+  return false;
+}
+
+/// Whether a chain of hook input drops what no rule accepts.
+bool drops_input(std::string_view rules) {
+  for (std::size_t at = rules.find("hook input"); at != std::string_view::npos;
+       at = rules.find("hook input", at + 1)) {
+    const std::string_view line = rules.substr(at, rules.find('\n', at) - at);
+    if (line.find("policy drop") != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+/// The folder in which clients and servers of this user meet over shm.
+std::string runtime_folder(const SystemCalls& calls) {
+  for (const char* const name : {"REMORA_RUNTIME_DIR", "XDG_RUNTIME_DIR"})
+    if (const auto value = calls.environment(name); value && !value->empty()) return *value;
+  return "/tmp/remora-" + std::to_string(calls.effective_user());
+}
+
+/// An installed unit with its drop-in files, later assignments behind earlier ones.
+std::optional<std::string> unit_text(const FileView& files) {
+  const std::string unit{kUnit};
+  std::optional<std::string> text;
+  for (const char* const folder :
+       {"/etc/systemd/system/", "/run/systemd/system/", "/usr/local/lib/systemd/system/",
+        "/usr/lib/systemd/system/", "/lib/systemd/system/"})
+    if (!text) text = files.read(folder + unit);
+  if (!text) return std::nullopt;
+  const std::string drop_ins = "/etc/systemd/system/" + unit + ".d/";
+  for (const std::string& name : files.list(drop_ins))
+    if (name.ends_with(".conf")) *text += "\n" + files.text(drop_ins + name);
+  return text;
+}
+
+/// The last assignment of a key in a unit; empty where there is none.
+std::string unit_value(std::string_view text, std::string_view key) {
+  std::string value;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.starts_with(key) && line.substr(key.size()).starts_with('='))
+      value = line.substr(key.size() + 1);
+  }
+  return value;
+}
+
+/// systemd's sizes have K, M, G, T behind them, or are `infinity`, and may be SOFT:HARD.
+std::uint64_t unit_bytes(std::string_view value) {
+  if (value.starts_with("infinity")) return kUnlimited;
+  const std::uint64_t number = leading_number(value).value_or(0);
+  const std::size_t unit = value.find_first_not_of("0123456789");
+  if (unit == std::string_view::npos) return number;
+  switch (value[unit]) {
+    case 'K': return number << 10U;
+    case 'M': return number << 20U;
+    case 'G': return number << 30U;
+    case 'T': return number << 40U;
+    default: return number;
+  }
+}
+
+Finding unit_fault(std::string found, std::string why, std::string_view assignment) {
+  return {.id = "unit",
+          .colour = Colour::kYellow,
+          .found = std::move(found),
+          .why = std::move(why),
+          .command = "sudo systemctl edit remora-server   # [Service], then " +
+                     std::string{assignment} + "; sudo systemctl restart remora-server"};
+}
+
+}  // namespace
+
+Findings check_firewall(const Machine& machine, const Needs& needs) {
+  Finding finding{.id = "firewall"};
+  const std::string port = std::to_string(needs.port);
+  if (needs.server != nullptr && config::is_loopback(needs.server->listen.address)) {
+    finding.found = "the server listens on this host only: no firewall stands before it";
+    return {finding};
+  }
+  if (!machine.is_root()) {
+    finding.colour = Colour::kNotChecked;
+    finding.found = "the firewall's rules are visible to root alone";
+    finding.root_adds = "whether the firewall lets TCP port " + port + " and UDP port " +
+                        std::string{kRocePort} + " (RoCE v2) in";
+    return {finding};
+  }
+  const auto rules = machine.calls.firewall_rules();
+  if (!rules) {
+    finding.colour = Colour::kNotChecked;
+    finding.found = "'nft list ruleset' gives no answer: nftables is not installed, or not allowed";
+    return {finding};
+  }
+  if (!drops_input(*rules)) {
+    finding.found = "no chain of nftables drops what comes in by its policy";
+    return {finding};
+  }
+  const bool tcp = names_number(*rules, port);
+  const bool roce = needs.without_rdma() || names_number(*rules, kRocePort);
+  finding.found = "nftables drops what no rule accepts";
+  if (tcp && roce) {
+    finding.found += "; rules name TCP port " + port;
+    return {finding};
+  }
+  finding.colour = Colour::kYellow;
+  finding.found += ", and no rule names " + (tcp ? std::string{} : "TCP port " + port) +
+                   (tcp || roce ? "" : " or ") +
+                   (roce ? std::string{} : "UDP port " + std::string{kRocePort} + " (RoCE v2)");
+  finding.why = "clients of other hosts cannot connect: they time out";
+  finding.command =
+      tcp ? "sudo nft add rule inet filter input udp dport " + std::string{kRocePort} + " accept"
+          : "sudo nft add rule inet filter input tcp dport " + port + " accept";
+  return {finding};
+}
+
+Findings check_sockets(const Machine& machine) {
+  const std::string folder = runtime_folder(machine.calls);
+  Finding finding{.id = "sockets"};
+  const std::string listening = machine.files.text("/proc/net/unix");
+  std::string stale;
+  std::size_t live = 0;
+  for (const std::string& name : machine.files.list(folder)) {
+    if (!name.starts_with("remora-") || !name.ends_with(".sock")) continue;
+    const std::string path = folder + "/" + name;
+    // Asked only where the kernel does not list it: a server would take the question for a client.
+    if (listening.find(path) == std::string::npos &&
+        machine.calls.connect_error(path) == ECONNREFUSED)
+      stale += " " + path;
+    else
+      ++live;
+  }
+  finding.found = "sockets for shm in " + folder + ": " + std::to_string(live);
+  if (stale.empty()) return {finding};
+  finding.colour = Colour::kYellow;
+  finding.found += ", and stale ones of servers that were killed:" + stale;
+  finding.why = "clients over shm are refused there; the next server on that port replaces it";
+  finding.command = "rm" + stale;
+  return {finding};
+}
+
+Findings check_unit(const Machine& machine, const Needs& needs) {
+  const auto text = unit_text(machine.files);
+  if (!text) return {Finding{.id = "unit", .found = "no remora-server.service is installed"}};
+  Findings findings;
+  const std::string memory = unit_value(*text, "LimitMEMLOCK");
+  const std::uint64_t least =
+      needs.server == nullptr ? 0 : pinned_by_server(*needs.server).one_session;
+  if (!needs.without_rdma() && unit_bytes(memory) != kUnlimited &&
+      (least == 0 || unit_bytes(memory) < least))
+    findings.push_back(
+        unit_fault(memory.empty() ? "the unit has no LimitMEMLOCK=" : "LimitMEMLOCK=" + memory,
+                   "what clients have open over rdma is pinned, and the limit applies to it",
+                   "LimitMEMLOCK=infinity"));
+  if (const std::string files = unit_value(*text, "LimitNOFILE"); files.empty())
+    findings.push_back(unit_fault("the unit has no LimitNOFILE=",
+                                  "the service manager's default may be too small for the clients "
+                                  "that limits.sessions_max lets in",
+                                  "LimitNOFILE=65536"));
+  if (!needs.without_rdma() && (unit_value(*text, "PrivateDevices") == "yes" ||
+                                unit_value(*text, "PrivateDevices") == "true"))
+    findings.push_back(unit_fault("PrivateDevices=yes",
+                                  "/dev/infiniband is not there for the service: no rdma",
+                                  "PrivateDevices=no"));
+  if (findings.empty())
+    findings.push_back(
+        Finding{.id = "unit", .found = "remora-server.service has the limits that it needs"});
+  return findings;
+}
+
+}  // namespace remora::apps::doctor
