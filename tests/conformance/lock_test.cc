@@ -7,6 +7,8 @@
 #include <mutex>
 #include <thread>
 
+#include <remora/metrics/registry.h>
+
 #include "conformance_test.h"
 
 namespace remora::test {
