@@ -246,7 +246,9 @@ bool RdmaServerEndpoint::device_gone() noexcept {
 void RdmaServerEndpoint::leave_device() noexcept {
   shutdown();
   destroy_lanes();
-  if (const auto left = domain()) left->leave(*this);
+  // Destroyed without the lock: end_members() takes that one while it holds the domain's own.
+  const std::shared_ptr<GrantDomain> left = domain();
+  if (left != nullptr) left->leave(*this);
   const remora::detail::MutexLock lock{mutex_};
   if (channel_) reaper_->take(std::move(*channel_));
   channel_.reset();
