@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -222,6 +223,33 @@ TEST_F(RdmaSharedRegistrationsTest, RegisteredBytesAreBoundedOverAllSessionsAndC
   less = {};
   EXPECT_EQ(bytes->used(), 0U);
   for (auto* const session : {&first, &second, &other}) session->reset();
+  reaper_.reset();
+}
+
+/// As the registration threads of a server do it: several register, the worker takes back.
+TEST_F(RdmaSharedRegistrationsTest, ThreadsThatOpenAndCloseTheSameRegionsShareThemAndLeaveNothing) {
+  constexpr std::size_t kThreads = 4;
+  constexpr std::uint64_t kRounds = 200;
+  std::vector<std::unique_ptr<RdmaServerEndpoint>> sessions;
+  for (std::size_t i = 0; i < kThreads; ++i) sessions.push_back(join("cache", 1));
+  const int registered_before = registered(), deregistered_before = fake_.uses("dereg_mr");
+  std::vector<std::thread> threads;
+  for (const auto& session : sessions)
+    threads.emplace_back([this, &endpoint = *session] {
+      for (std::uint64_t round = 0; round < kRounds; ++round) {
+        auto one = grant(endpoint, 0, 4096, Rights::kAll, round);
+        ASSERT_OK(one);
+        auto two = grant(endpoint, 4096 * (1 + round % 2), 4096);
+        ASSERT_OK(two);
+        EXPECT_NE(one->extents[0].remote_key, two->extents[0].remote_key);
+        EXPECT_TRUE(one->handle->revoke());
+        EXPECT_TRUE(two->handle->revoke());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(registrations_->used(), 0U);
+  EXPECT_EQ(registered() - registered_before, fake_.uses("dereg_mr") - deregistered_before);
+  sessions.clear();
   reaper_.reset();
 }
 
