@@ -109,7 +109,7 @@ ended_with "0 3" "a report" "$remora" doctor "$(uri)" --config "$work/good.yaml"
 for part in findings devices configuration system; do
   is "it has its $part" grep -q "^== $part" "$work/report"
 done
-is "the findings are printed, too" has out 'memlock: '
+is "the findings are printed, too" has out 'kernel: '
 cat >"$work/other.yaml" <<YAML
 listen: {address: "192.0.2.99", port: 7471}
 pool: {size: 64MiB, huge_pages: never}

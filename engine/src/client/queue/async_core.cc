@@ -79,14 +79,14 @@ void AsyncCore::resume(AsyncRecord& record) noexcept {
   }
   record.request.slot = Slot{};
   record.inbox = nullptr;
-  // The next one in line is submitted before the coroutine's own code runs.
+  // The polled queue submits the next one in line before the coroutine's own code runs.
   give_back(record);
   if (waiter) waiter.resume();
 }
 
 void AsyncCore::give_back(AsyncRecord& record) noexcept {
   free_.give_back(record.index);
-  if (waiting_.fetch_add(0, std::memory_order_acq_rel) != 0) submit_from_line();
+  if (waiting_.fetch_add(0, std::memory_order_acq_rel) != 0) serve_line();
 }
 
 void AsyncCore::wait_in_line(AsyncOperation& operation) noexcept {
@@ -107,6 +107,7 @@ void AsyncCore::wait_in_line(AsyncOperation& operation) noexcept {
 /// Submits operations in line, as far as there are free records. In any thread, which need not be
 /// the one in which these coroutines go on: an operation that cannot be submitted is handed over.
 void AsyncCore::submit_from_line() noexcept {
+  if (waiting_.load(std::memory_order_relaxed) == 0) return;
   Deadline until;
   bool stopped = false;
   while (AsyncRecord* const record = take_first_in_line(until, stopped)) {

@@ -70,6 +70,11 @@ class AsyncCore {
   /// Has an operation that has ended go on where its coroutine is to be resumed. Any thread.
   virtual void hand_over(AsyncRecord& record) noexcept = 0;
 
+  /// A record has become free while operations wait in line: submits them, in the order in which
+  /// they came, or has that done later. Any thread.
+  virtual void serve_line() noexcept { submit_from_line(); }
+  void submit_from_line() noexcept;
+
   /// Notes how an operation ended.
   static void set_result(AsyncRecord& record, Completion& completion) noexcept;
   /// Gives the record back and resumes the coroutine, if there still is one. In the thread in which
@@ -83,7 +88,6 @@ class AsyncCore {
   void move_into(AsyncRecord& record, AsyncOperation& operation) noexcept;
   void give_back(AsyncRecord& record) noexcept;
   void wait_in_line(AsyncOperation& operation) noexcept;
-  void submit_from_line() noexcept;
   AsyncRecord* take_first_in_line(Deadline& until, bool& stopped) noexcept;
   void leave_line(AsyncOperation& operation) noexcept REMORA_REQUIRES(mutex_);
 

@@ -42,6 +42,7 @@ Status ExecutorQueue::submit(AsyncRecord& record, Deadline /*until*/) noexcept {
 }
 
 void ExecutorQueue::submit_and_poll() noexcept {
+  submit_from_line();
   if (queue_ == nullptr) return;
   (void)queue_->submit();
   if (queue_->busy()) take_completions(queue_->wait(0));
@@ -57,7 +58,7 @@ void ExecutorQueue::take_completions(Completions found) noexcept {
 }
 
 void ExecutorQueue::end_all_in_child() noexcept {
-  // The operations in line follow, when these records are given back.
+  // The operations in line follow, in submit_and_poll().
   for (AsyncRecord& record : records()) {
     if (!std::exchange(record.in_flight, false)) continue;
     record.status = closed_handle("co_await", true);

@@ -43,6 +43,8 @@ class ExecutorQueue final : public AsyncCore {
  protected:
   Status submit(AsyncRecord& record, Deadline until) noexcept override;
   void hand_over(AsyncRecord& record) noexcept override { ready_.append(record); }
+  /// submit_and_poll() does so: a coroutine that has gone on may stop those that wait.
+  void serve_line() noexcept override {}
 
  private:
   void take_completions(Completions found) noexcept;
