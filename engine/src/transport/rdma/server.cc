@@ -145,10 +145,10 @@ class RdmaListener final : public Listener, private ListenerDevices {
 
   /// Counts a refused connection request, tells the client why, and logs it within a rate limit.
   void reject(verbs::ConnectionRequest request, const Error& why) {
+    serving_.note(why);
+    budgets_.registry->recorder().add(budgets_.rejected_connections);  // before the client knows
     // A request that is spent, or whose client has gone meanwhile, cannot be answered.
     (void)std::move(request).reject(rdma::Rejection::to_wire(why));
-    serving_.note(why);
-    budgets_.registry->recorder().add(budgets_.rejected_connections);
     if (!rejections_logged_.allows(Clock::now())) return;
     log::warn("rdma: {}{}", why.message(), rejections_logged_.take_left_out());
   }
