@@ -45,6 +45,7 @@ Findings room_findings(const Machine& machine, const config::ServerConfig& confi
                                           "--memory; or lower pool.size"});
   const auto available = meminfo_bytes(machine.files, "MemAvailable");
   if (available && config.pool.huge_pages != config::HugePages::kRequire &&
+      config.pool.huge_pages != config::HugePages::kRequire1GiB &&
       *available < config.pool.size_bytes)
     findings.push_back(Finding{
         .id = "config.memory-free",

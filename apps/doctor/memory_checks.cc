@@ -56,6 +56,26 @@ std::uint64_t huge_pages(const FileView& files, std::string_view name) {
   return leading_number(field(files, "/proc/meminfo", name)).value_or(0);
 }
 
+/// For a pool of 1 GiB pages, which are counted apart from the others.
+Finding check_gib_pages(const Machine& machine, std::uint64_t pool_bytes) {
+  const std::string folder = "/sys/kernel/mm/hugepages/hugepages-1048576kB";
+  const auto pages = [&](const char* file) {
+    return leading_number(machine.files.text(folder + file)).value_or(0);
+  };
+  const std::uint64_t free = pages("/free_hugepages"), total = pages("/nr_hugepages");
+  Finding finding{.id = "huge-pages"};
+  finding.found = "reserved pages of 1GiB: " + std::to_string(free) + " of " +
+                  std::to_string(total) + " free; the pool takes " + format_size(pool_bytes);
+  const std::uint64_t needed =
+      pool_bytes / config::kGibPageBytes + (pool_bytes % config::kGibPageBytes == 0 ? 0 : 1);
+  if (free >= needed) return finding;
+  finding.colour = Colour::kRed;
+  finding.why = "pool.huge_pages is '1GiB': the server does not start";
+  finding.command = "echo " + std::to_string(total + needed - free) + " | sudo tee " + folder +
+                    "/nr_hugepages   # or hugepagesz=1G hugepages=N for the kernel, at boot";
+  return finding;
+}
+
 std::vector<unsigned> memory_nodes(const FileView& files) {
   std::vector<unsigned> nodes;
   for (const std::string& name : files.list("/sys/devices/system/node"))
@@ -163,6 +183,8 @@ Findings check_lock_capability(const Machine& machine, const Needs& needs) {
 }
 
 Findings check_huge_pages(const Machine& machine, const Needs& needs) {
+  if (needs.server != nullptr && needs.server->pool.huge_pages == config::HugePages::kRequire1GiB)
+    return {check_gib_pages(machine, needs.server->pool.size_bytes)};
   const std::uint64_t free_pages = huge_pages(machine.files, "HugePages_Free");
   const std::uint64_t page_bytes =
       meminfo_bytes(machine.files, "Hugepagesize").value_or(config::kHugePageBytes);

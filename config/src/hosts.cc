@@ -160,6 +160,7 @@ std::string_view to_string(HugePages huge_pages) noexcept {
     case HugePages::kNever: return "never";
     case HugePages::kTry: return "try";
     case HugePages::kRequire: return "require";
+    case HugePages::kRequire1GiB: return "1GiB";
   }
   return "unknown";
 }

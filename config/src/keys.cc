@@ -28,7 +28,7 @@ constexpr std::array kAvailabilityWords{"off"sv, "auto"sv, "required"sv};
 constexpr std::array kProtectionWords{"auto"sv, "registrations"sv, "windows"sv,
                                       "windows-unchecked"sv};
 constexpr std::array kAnyDeviceWords{"auto"sv};
-constexpr std::array kHugePagesWords{"never"sv, "try"sv, "require"sv};
+constexpr std::array kHugePagesWords{"never"sv, "try"sv, "require"sv, "1GiB"sv};
 constexpr std::array kAuthWords{"none"sv, "keys"sv};
 constexpr std::array kLogLevelWords{"trace"sv, "debug"sv, "info"sv, "warn"sv, "error"sv, "off"sv};
 constexpr std::array kMtuWords{"256"sv, "512"sv, "1024"sv, "2048"sv, "4096"sv};
@@ -276,6 +276,8 @@ constexpr auto kRegistrationsMax =
     number([](auto& c, std::size_t) -> auto& { return c.limits.registrations_max; });
 constexpr auto kWindowsMax =
     number([](auto& c, std::size_t) -> auto& { return c.limits.windows_max; });
+constexpr auto kRegisteredBytesMax =
+    optional_number([](auto& c, std::size_t) -> auto& { return c.limits.registered_bytes_max; });
 constexpr auto kLogLevel =
     choice<LogLevel>([](auto& c, std::size_t) -> auto& { return c.log.level; });
 
@@ -345,13 +347,15 @@ constexpr std::array kKeys{
     group("pool", KeyType::kMap, "The memory that the server offers."),
     required(ranged("pool.size", KeyType::kSize, 4 * kKiB, 64 * kTiB, kPoolSize,
                     "Budget of all regions together, a multiple of 4KiB (of 2MiB with "
-                    "`huge_pages: require`).")),
+                    "`huge_pages: require`, of 1GiB with `huge_pages: 1GiB`).")),
     ranged("pool.piece", KeyType::kSize, 4 * kKiB, kGiB, kPoolPiece,
            "Largest registration of memory, a multiple of 4KiB (of 2MiB with `huge_pages: "
-           "require`). The pool has at most 65536 pieces."),
+           "require`, of 1GiB with `huge_pages: 1GiB`). The pool has at most 65536 pieces."),
     worded("pool.huge_pages", KeyType::kChoice, kHugePagesWords, kPoolHugePages,
            "2MiB pages: `try` takes ordinary pages where no huge page is left, `require` does not "
-           "start. Where the pool has huge pages, each region takes whole ones."),
+           "start. Where the pool has huge pages, each region takes whole ones. `1GiB`: pages of "
+           "that size, or no start; regions take steps of 2MiB, and those with `shm` take their "
+           "memory a second time."),
     ranged("pool.populate", KeyType::kBoolean, 0, 0, kPoolPopulate,
            "Touch every page at start, so that a machine without enough memory fails then."),
     ranged("pool.core_dump", KeyType::kBoolean, 0, 0, kPoolCoreDump,
@@ -460,6 +464,12 @@ constexpr std::array kKeys{
            "Memory windows of RDMA devices at once, over all sessions: for each extent of an open "
            "region one for each lane, also while the client is lost and may resume. Opening a "
            "region that needs more is refused. 0: the device's limit."),
+    ranged("limits.registered_bytes_max", KeyType::kSize, 4 * kKiB, 16'384 * kTiB,
+           kRegisteredBytesMax,
+           "Bytes of regions that are registered with RDMA devices at once, over all sessions; "
+           "sessions that prove one key share them. With memory windows only those of regions with "
+           "shm. Opening a region that needs more is refused. Without it the server's limit on "
+           "locked memory is the only bound."),
 
     group("log", KeyType::kMap, "The log on standard error."),
     worded("log.level", KeyType::kChoice, kLogLevelWords, kLogLevel,

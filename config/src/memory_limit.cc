@@ -110,9 +110,17 @@ std::uint64_t free_huge_page_bytes(const std::string& meminfo) {
   return kibibytes * 1024 == kHugePageBytes ? pages * kHugePageBytes : 0;
 }
 
+std::uint64_t free_gib_page_bytes(const std::string& folder) {
+  std::istringstream stream = contents(folder + "/hugepages-1048576kB/free_hugepages");
+  std::uint64_t pages = 0;
+  return stream >> pages ? pages * kGibPageBytes : 0;
+}
+
 std::optional<std::string> exceeded_memory_limit(const ServerConfig& config,
                                                  const CgroupFiles& files) {
   const std::uint64_t size = config.pool.size_bytes;
+  if (config.pool.huge_pages == HugePages::kRequire1GiB)
+    return std::nullopt;  // no limit counts them
   if (config.pool.huge_pages != HugePages::kNever && free_huge_page_bytes() >= size)
     return std::nullopt;
   const auto limit = memory_limit(files);

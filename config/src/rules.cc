@@ -61,9 +61,15 @@ void check_transports(const ServerConfig& config, Report& report) {
 
 void check_pool(const ServerConfig& config, Report& report) {
   const Pool& pool = config.pool;
-  const bool huge = report.good("pool.huge_pages") && pool.huge_pages == HugePages::kRequire;
-  const std::uint64_t page_bytes = huge ? kHugePageBytes : kPoolPageBytes;
-  const std::string why = huge ? ", since huge_pages is 'require'" : "";
+  std::uint64_t page_bytes = kPoolPageBytes;
+  if (report.good("pool.huge_pages") && pool.huge_pages == HugePages::kRequire)
+    page_bytes = kHugePageBytes;
+  if (report.good("pool.huge_pages") && pool.huge_pages == HugePages::kRequire1GiB)
+    page_bytes = kGibPageBytes;
+  const std::string why =
+      page_bytes == kPoolPageBytes
+          ? ""
+          : ", since huge_pages is '" + std::string{to_string(pool.huge_pages)} + "'";
   const auto whole_pages = [&](const std::string& path, std::uint64_t bytes) {
     if (report.good(path) && bytes % page_bytes != 0)
       report.fault(path, "must be a multiple of " + format_size(page_bytes) + why + ", found " +
@@ -131,7 +137,9 @@ void check_region_names(const ServerConfig& config, Report& report) {
 void check_region_sum(const ServerConfig& config, Report& report) {
   if (!report.good("pool.size")) return;
   // With 'try' it is known at the start only which pages there are.
-  const bool huge = report.good("pool.huge_pages") && config.pool.huge_pages == HugePages::kRequire;
+  const HugePages asked = config.pool.huge_pages;
+  const bool huge = report.good("pool.huge_pages") &&
+                    (asked == HugePages::kRequire || asked == HugePages::kRequire1GiB);
   const std::uint64_t page_bytes = huge ? kHugePageBytes : kPoolPageBytes;
   std::uint64_t sum_bytes = 0;  // at most 65536 x 64 TiB = 2^62
   for (std::size_t i = 0; i < config.regions.size(); ++i) {

@@ -96,9 +96,13 @@ void ControlThread::look_at_devices() noexcept {
 void ControlThread::accept(Listener& listener) noexcept {
   // Sessions that have ended hold resources of a device until the worker releases them. If clients
   // connect and leave faster than that, new connections wait in the kernel.
-  if (server_.session_table().ending_count() > server_.config().limits.pending_handshakes_max)
+  // They wait there as well while the server owes an answer to as many as may be in their
+  // handshake.
+  const std::size_t max = server_.config().limits.pending_handshakes_max;
+  if (server_.session_table().ending_count() > max || handshake_limit_.all_wait_for_server(max))
     return std::this_thread::sleep_for(kListenerPause);
   auto arrived = listener.accept();
+  if (listener.more_to_accept()) more_came_at_ = Clock::now();
   if (!arrived) {
     if (listener_lines_.allows(Clock::now()))
       log::warn("{}: {}{}", listener.description(), arrived.error().message(),
@@ -236,8 +240,15 @@ void ControlThread::end_silent_sessions() noexcept {
   }
 }
 
+/// Whether clients wait for the server while they connect.
+bool ControlThread::behind(Clock::time_point now) noexcept {
+  constexpr std::chrono::seconds kStillComing{1};
+  return now - more_came_at_ < kStillComing || handshake_limit_.any_waits_for_server();
+}
+
 void ControlThread::release_lapsed_sessions() noexcept {
-  for (auto& session : server_.session_table().take_lapsed(Clock::now())) {
+  const Clock::time_point now = Clock::now();
+  for (auto& session : server_.session_table().take_lapsed(now, behind(now))) {
     log::info("session {:x}: its client has not come back; what it had open is given up",
               session->id());
     server_.ender().release_later(std::move(session));

@@ -70,12 +70,14 @@ class ControlThread {
   void end_late_sessions() noexcept;
   void end_silent_sessions() noexcept;
   void release_lapsed_sessions() noexcept;
+  [[nodiscard]] bool behind(Clock::time_point now) noexcept;
   void end_unfinished_handshake(std::uint64_t id, bool displaced) noexcept;
 
   ServerCore& server_;
   SessionsToRead sessions_to_read_;
   // The control thread alone uses these.
   HandshakeLimit handshake_limit_;
+  Clock::time_point more_came_at_{};        ///< a listener had more than it could take in one turn
   Clock::time_point silence_checked_at_{};  ///< when it last checked for silent sessions
   Clock::time_point
       lease_floor_{};  ///< silence before it does not count: the server itself stood still

@@ -40,13 +40,13 @@ Error grant_error(const Error& why, const std::string& region) {
 GrantSet::~GrantSet() {
   REMORA_ASSERT(grants_.empty() && open_count_.load() == 0 && open_bytes_ == 0,
                 "a session that goes has given all of its grants back");
-  REMORA_ASSERT(fences_ == 0 && fences_bytes_ == 0, "a session outlives its fences");
+  REMORA_ASSERT(reserved_ == 0 && reserved_bytes_ == 0, "a session outlives its fences and opens");
 }
 
 Status GrantSet::has_room_for(const RegionEntry& region, Before before) const {
   const config::Limits& limits = server_.config().limits;
-  std::uint64_t count = grants_.size() + fences_;
-  std::uint64_t size_bytes = open_bytes_ + fences_bytes_ + region.info().size_bytes;
+  std::uint64_t count = grants_.size() + reserved_;
+  std::uint64_t size_bytes = open_bytes_ + reserved_bytes_ + region.info().size_bytes;
   if (before == Before::kThoseOfTheRegionGo)
     for (const auto& [grant_id, open] : grants_) {
       if (open.region.get() != &region) continue;
@@ -64,29 +64,75 @@ Status GrantSet::has_room_for(const RegionEntry& region, Before before) const {
   return {};
 }
 
-void GrantSet::reserve_fence(std::uint64_t region_bytes) noexcept {
-  ++fences_;
-  fences_bytes_ += region_bytes;
+void GrantSet::reserve_room(std::uint64_t region_bytes) noexcept {
+  ++reserved_;
+  reserved_bytes_ += region_bytes;
 }
 
-void GrantSet::release_fence(std::uint64_t region_bytes) noexcept {
-  REMORA_ASSERT(fences_ > 0 && fences_bytes_ >= region_bytes,
-                "a fence gives back the room that was kept for it");
-  --fences_;
-  fences_bytes_ -= region_bytes;
+void GrantSet::give_back_room(std::uint64_t region_bytes) noexcept {
+  REMORA_ASSERT(reserved_ > 0 && reserved_bytes_ >= region_bytes,
+                "a fence or an open gives back the room that was kept for it");
+  --reserved_;
+  reserved_bytes_ -= region_bytes;
 }
 
-Result<ServerReply> GrantSet::open(const std::shared_ptr<RegionEntry>& region, Rights rights) {
-  const auto memory = region->memory();
-  auto grant = session_.endpoint().grant({.extents = memory->stretches(),
-                                          .rights = rights,
-                                          .memory_fd = memory->shareable_fd(),
-                                          .cpu_atomics = region->info().atomic_domain == "cpu"});
+void GrantSet::open(const std::shared_ptr<RegionEntry>& region, Rights rights, Opened then) {
+  const RegionInfo info = region->info();
+  auto memory = region->memory();
+  const transport::GrantRequest request{.extents = memory->stretches(),
+                                        .rights = rights,
+                                        .memory_fd = memory->shareable_fd(),
+                                        .cpu_atomics = info.atomic_domain == "cpu",
+                                        .epoch = info.epoch};
+  if (!session_.endpoint().registers_grants())
+    return then(add(region, rights, info.size_bytes, session_.endpoint().grant(request)));
+  auto pending = std::make_shared<PendingOpen>(PendingOpen{session_.shared_from_this(), region,
+                                                           std::move(memory), request,
+                                                           info.size_bytes, std::move(then)});
+  reserve_room(info.size_bytes);
+  server_.revocations().begin_open(*region);
+  const bool begun = server_.registration_threads().enqueue(
+      [&server = server_, pending]() mutable { register_pending(server, std::move(pending)); });
+  if (begun) return;
+  pending->made.emplace(session_.endpoint().grant(request));
+  finish_pending(*pending);
+}
+
+/// A registration thread. It holds nothing of the session when the worker goes on.
+void GrantSet::register_pending(ServerCore& server, std::shared_ptr<PendingOpen> pending) {
+  pending->made.emplace(pending->session->endpoint().grant(pending->request));
+  server.enqueue(
+      [pending = std::move(pending)] { pending->session->grants().finish_pending(*pending); });
+}
+
+void GrantSet::finish_pending(PendingOpen& pending) {
+  const std::shared_ptr<ServerSession> keep = pending.session;
+  const std::shared_ptr<RegionEntry> region = pending.region;
+  pending.memory.reset();  // a request that waits for this open may cut it
+  give_back_room(pending.size_bytes);
+  if (session_.over())
+    drop(*region, std::move(*pending.made));
+  else
+    pending.then(add(region, pending.request.rights, pending.size_bytes, std::move(*pending.made)));
+  // This call comes last: it continues requests that have waited for this open.
+  server_.revocations().end_open(region);
+}
+
+/// No client waits for the grant any more.
+void GrantSet::drop(RegionEntry& region, Result<transport::Grant> grant) {
+  if (grant && grant->handle != nullptr)
+    if (const Status revoked = grant->handle->revoke(); !revoked)
+      session_.lock_out(region, revoked.error());
+  server_.catalog().close(region);
+}
+
+/// The grant is the session's from now on; its client gets the reply.
+Result<ServerReply> GrantSet::add(const std::shared_ptr<RegionEntry>& region, Rights rights,
+                                  std::uint64_t size_bytes, Result<transport::Grant> grant) {
   if (!grant) {
     server_.catalog().close(*region);
     return grant_error(grant.error(), region->name());
   }
-  const std::uint64_t size_bytes = region->info().size_bytes;
   const std::uint64_t grant_id = names_.add({region->name(), size_bytes, rights});
   ServerReply answer;
   control::OpenReply& opened = *answer.reply.mutable_open();

@@ -1,12 +1,13 @@
 #pragma once
 
 /// The grants of one session: the open grants, the grants that the server took back, and the room
-/// that the session keeps for fences which are under way.
+/// that the session keeps for fences and opens which are under way.
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "protocol/messages.h"
 #include "server/grant_names.h"
 #include "server/memory/region_entry.h"
+#include "server/memory/region_memory.h"
 #include "server/server_metrics.h"
 #include "server/server_request.h"
 #include "transport/grant.h"
@@ -41,14 +43,17 @@ class GrantSet {
   enum class Before : std::uint8_t { kNothingGoes, kThoseOfTheRegionGo };
   /// Errors: kLimitExceeded, naming the limit of one session.
   [[nodiscard]] Status has_room_for(const RegionEntry& region, Before before) const;
-  /// Keeps room for the grant of a fence that is under way, until release_fence().
-  void reserve_fence(std::uint64_t region_bytes) noexcept;
-  void release_fence(std::uint64_t region_bytes) noexcept;
+  /// Keeps room for the grant of a fence or an open that is under way, until give_back_room().
+  void reserve_room(std::uint64_t region_bytes) noexcept;
+  void give_back_room(std::uint64_t region_bytes) noexcept;
 
+  using Opened = std::function<void(Result<ServerReply>)>;
   /// Grants `rights` on the region. The caller has opened the region in the catalog; open() closes
-  /// it there when the grant fails. The reply has the first page of extents. Errors: those of
+  /// it there when the grant fails. `then` gets the reply, with the first page of extents: before
+  /// open() returns or, where the memory is registered first, later, as a job of the worker. It is
+  /// not called once the session is over. In the region's turn. Errors: those of
   /// ServerEndpoint::grant().
-  Result<ServerReply> open(const std::shared_ptr<RegionEntry>& region, Rights rights);
+  void open(const std::shared_ptr<RegionEntry>& region, Rights rights, Opened then);
   Result<ServerReply> extents(const control::ExtentsRequest& request);
   Result<ServerReply> close(const control::CloseRequest& request);
   Result<ServerReply> state(const control::GrantStateRequest& request) const;
@@ -91,10 +96,25 @@ class GrantSet {
     bool revoking = false;         ///< the revocation has begun, for `reason`
     Reason reason = Reason::kNone;
   };
+  /// An open whose memory is being registered by another thread.
+  struct PendingOpen {
+    std::shared_ptr<ServerSession> session;
+    std::shared_ptr<RegionEntry> region;
+    std::shared_ptr<RegionMemory> memory;
+    transport::GrantRequest request;
+    std::uint64_t size_bytes = 0;
+    Opened then;
+    std::optional<Result<transport::Grant>> made{};
+  };
   using Grants = std::unordered_map<std::uint64_t, OpenGrant>;
   /// The most grants in `taken_`: the client may still ask about a grant that was taken back.
   static constexpr std::size_t kMaxTaken = 1024;
 
+  static void register_pending(ServerCore& server, std::shared_ptr<PendingOpen> pending);
+  void finish_pending(PendingOpen& pending);
+  Result<ServerReply> add(const std::shared_ptr<RegionEntry>& region, Rights rights,
+                          std::uint64_t size_bytes, Result<transport::Grant> grant);
+  void drop(RegionEntry& region, Result<transport::Grant> grant);
   void end(Grants::iterator found);
   [[nodiscard]] std::optional<Reason> taken(std::uint64_t grant_id) const;
 
@@ -102,8 +122,8 @@ class GrantSet {
   ServerSession& session_;
   Grants grants_;
   std::uint64_t open_bytes_ = 0;            ///< of grants_
-  std::uint64_t fences_ = 0;                ///< fences under way; each needs room for a grant
-  std::uint64_t fences_bytes_ = 0;          ///< of their regions
+  std::uint64_t reserved_ = 0;              ///< fences and opens under way; each needs a grant
+  std::uint64_t reserved_bytes_ = 0;        ///< of their regions
   std::size_t owed_pages_ = 0;              ///< see take_owed_page()
   std::atomic<std::size_t> open_count_{0};  ///< of grants_
   std::unordered_map<std::uint64_t, Reason> taken_;

@@ -60,10 +60,14 @@ bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& re
   switch (request.body_case()) {
     case Request::kCreate: create_when_there(asked, request.create()); return true;
     case Request::kOpen:
-      run_in_turn(asked, request.open().name(),
-                  [asked, open = request.open()](RegionRequests& self, const auto& /*region*/) {
-                    self.session_.reply_later(asked, self.open(open));
-                  });
+      run_in_turn(
+          asked, request.open().name(),
+          [asked, open = request.open()](RegionRequests& self, const auto& /*region*/) {
+            self.open(open, [&session = self.session_, asked](Result<ServerReply> opened) {
+              session.reply_later(asked, std::move(opened));
+            });
+          },
+          RevocationCoordinator::Turn::kOpen);
       return true;
     case Request::kFence:
       run_in_turn(asked, request.fence().name(),
@@ -88,17 +92,19 @@ bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& re
 /// Runs `job` when no other request is at work on the region. Does not run it if the region has
 /// been removed by then. Nor if this session is over: no client waits for the reply, so the request
 /// must take nothing from other sessions.
-void RegionRequests::run_in_turn(const ServerRequest& asked, const std::string& name, TurnJob job) {
+void RegionRequests::run_in_turn(const ServerRequest& asked, const std::string& name, TurnJob job,
+                                 RevocationCoordinator::Turn turn) {
   auto region = server_.catalog().find(name);
   if (!region) return session_.reply_later(asked, region.error());
-  server_.revocations().run_in_turn(*region, [this, keep = session_.shared_from_this(), asked,
-                                              region = *region, job = std::move(job)] {
+  const auto in_turn = [this, keep = session_.shared_from_this(), asked, region = *region,
+                        job = std::move(job)] {
     if (session_.over()) return;
     if (!server_.catalog().holds(*region))
       return session_.reply_later(
           asked, Error{Code::kUnknownRegion, "region"}.with_subject(region->name()));
     job(*this, region);
-  });
+  };
+  server_.revocations().run_in_turn(*region, in_turn, turn);
 }
 
 Result<ServerReply> RegionRequests::create(const control::CreateRequest& request) {
@@ -161,18 +167,18 @@ void RegionRequests::create_when_there(const ServerRequest& asked,
       });
 }
 
-Result<ServerReply> RegionRequests::open(const control::OpenRequest& request) {
-  if (session_.released()) return Error{Code::kConnectionLost, "open"};
+void RegionRequests::open(const control::OpenRequest& request, GrantSet::Opened then) {
+  if (session_.released()) return then(Error{Code::kConnectionLost, "open"});
   auto found = server_.catalog().open(request.name());
-  if (!found) return found.error();
+  if (!found) return then(found.error());
   const Region region = std::move(*found);
   Status may = may_open(*region, request.rights());
   if (may) may = session_.grants().has_room_for(*region, GrantSet::Before::kNothingGoes);
   if (!may) {
     server_.catalog().close(*region);
-    return may.error();
+    return then(may.error());
   }
-  return session_.grants().open(region, static_cast<Rights>(request.rights()));
+  session_.grants().open(region, static_cast<Rights>(request.rights()), std::move(then));
 }
 
 Result<ServerReply> RegionRequests::list(const control::ListRequest& request) {
@@ -288,11 +294,11 @@ void RegionRequests::fence(const ServerRequest& asked, const control::FenceReque
   // Keeps room for the new grant: else other requests of this session could use up the limits after
   // other sessions have lost their grants to this fence.
   const std::uint64_t size_bytes = region->info().size_bytes;
-  session_.grants().reserve_fence(size_bytes);
+  session_.grants().reserve_room(size_bytes);
   server_.revocations().revoke_all(region, Reason::kFenced, RevocationCoordinator::Mapped::kLeave,
                                    [this, keep = session_.shared_from_this(), asked, request,
                                     region, size_bytes](std::size_t left) {
-                                     session_.grants().release_fence(size_bytes);
+                                     session_.grants().give_back_room(size_bytes);
                                      finish_fence(asked, request, region, left);
                                    });
 }
@@ -313,12 +319,14 @@ void RegionRequests::finish_fence(const ServerRequest& asked, const control::Fen
   control::OpenRequest wanted;
   wanted.set_name(request.name());
   wanted.set_rights(request.rights());
-  auto opened = open(wanted);
-  if (!opened) return session_.reply_later(asked, opened.error());
-  ServerReply answer;
-  *answer.reply.mutable_fence()->mutable_opened() = std::move(*opened->reply.mutable_open());
-  answer.descriptors = std::move(opened->descriptors);
-  session_.reply_later(asked, std::move(answer));
+  // The session outlives the call: GrantSet::open() holds it.
+  open(wanted, [this, asked](Result<ServerReply> opened) {
+    if (!opened) return session_.reply_later(asked, opened.error());
+    ServerReply answer;
+    *answer.reply.mutable_fence()->mutable_opened() = std::move(*opened->reply.mutable_open());
+    answer.descriptors = std::move(opened->descriptors);
+    session_.reply_later(asked, std::move(answer));
+  });
 }
 
 Result<ServerReply> RegionRequests::usage() {

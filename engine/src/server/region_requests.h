@@ -12,7 +12,9 @@
 
 #include "protocol/messages.h"
 #include "server/client_registry.h"
+#include "server/grant_set.h"
 #include "server/memory/region_entry.h"
+#include "server/revocation_coordinator.h"
 #include "server/server_request.h"
 
 namespace remora::detail {
@@ -58,10 +60,12 @@ class RegionRequests {
   /// Errors: those of may_open() and GrantSet::has_room_for(); kNoRight.
   [[nodiscard]] Status may_fence(const RegionEntry& region, std::uint32_t rights) const;
 
-  void run_in_turn(const ServerRequest& asked, const std::string& name, TurnJob job);
+  void run_in_turn(const ServerRequest& asked, const std::string& name, TurnJob job,
+                   RevocationCoordinator::Turn turn = RevocationCoordinator::Turn::kAlone);
   void create_when_there(const ServerRequest& asked, const control::CreateRequest& request);
   Result<ServerReply> create(const control::CreateRequest& request);
-  Result<ServerReply> open(const control::OpenRequest& request);
+  /// In the region's turn. `then`: see GrantSet::open().
+  void open(const control::OpenRequest& request, GrantSet::Opened then);
   void remove_now(const ServerRequest& asked, const std::string& name);
   void fence(const ServerRequest& asked, const control::FenceRequest& request,
              const Region& region);

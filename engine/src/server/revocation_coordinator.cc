@@ -36,9 +36,20 @@ void RevocationCoordinator::remove_grant(const RegionEntry& region, const Server
   state.holders.erase({session.id(), grant_id});
   if (state.under_way != nullptr) {
     if (state.holders.empty() && !state.starting) finish(region);
-  } else if (state.holders.empty() && state.waiting.empty() && !state.turning) {
+  } else if (state.unused()) {
     regions_.erase(found);
   }
+}
+
+void RevocationCoordinator::begin_open(const RegionEntry& region) { ++regions_[&region].opens; }
+
+void RevocationCoordinator::end_open(const std::shared_ptr<RegionEntry>& region) {
+  const auto found = regions_.find(region.get());
+  REMORA_ASSERT(found != regions_.end() && found->second.opens > 0, "an open ends once");
+  RegionState& state = found->second;
+  --state.opens;
+  if (!state.waiting.empty()) return take_turns(*region);
+  if (state.unused()) regions_.erase(found);
 }
 
 void RevocationCoordinator::move_grants(std::uint64_t session_id, ServerSession& session) {
@@ -48,16 +59,21 @@ void RevocationCoordinator::move_grants(std::uint64_t session_id, ServerSession&
       at->second = &session;
 }
 
-void RevocationCoordinator::run_in_turn(const std::shared_ptr<RegionEntry>& region, Job job) {
+void RevocationCoordinator::run_in_turn(const std::shared_ptr<RegionEntry>& region, Job job,
+                                        Turn turn) {
   const auto found = regions_.find(region.get());
-  if (found == regions_.end() || found->second.free()) return job();
-  found->second.waiting.push_back(std::move(job));
+  if (found == regions_.end()) return job();
+  RegionState& state = found->second;
+  if (state.admits(turn) && state.waiting.empty() && !state.turning) return job();
+  state.region = region;
+  state.waiting.push_back({std::move(job), turn});
 }
 
 void RevocationCoordinator::revoke_all(const std::shared_ptr<RegionEntry>& region, Reason reason,
                                        Mapped mapped, Then then) {
   RegionState& state = regions_[region.get()];
   REMORA_ASSERT(state.under_way == nullptr, "one revocation of a region is under way at a time");
+  REMORA_ASSERT(state.opens == 0, "a revocation waits for the opens that came before it");
   state.region = region;
   state.under_way = std::make_unique<Revocation>(
       Revocation{reason, mapped, Clock::now() + grace_, std::move(then)});
@@ -145,15 +161,17 @@ void RevocationCoordinator::take_turns(const RegionEntry& region) {
   RegionState& state = found->second;
   // A job that is added while these run waits behind them.
   state.turning = true;
-  while (state.under_way == nullptr && !state.waiting.empty()) {
-    const Job job = std::move(state.waiting.front());
+  // Kept until the end: a job may release the last other reference to the region.
+  const std::shared_ptr<RegionEntry> kept = state.region;
+  while (!state.waiting.empty() && state.admits(state.waiting.front().turn)) {
+    const Job job = std::move(state.waiting.front().job);
     state.waiting.pop_front();
     job();
   }
   state.turning = false;
-  if (state.under_way != nullptr) return;
+  if (state.under_way != nullptr || !state.waiting.empty()) return;
   state.region.reset();
-  if (state.holders.empty()) regions_.erase(found);
+  if (state.unused()) regions_.erase(found);
 }
 
 void RevocationCoordinator::set_timer() {

@@ -5,8 +5,13 @@
 /// A revocation asks the clients first: each is told, stops using its grant and acknowledges. A
 /// grant that is not acknowledged within `limits.revoke_grace` is ended by force. Meanwhile other
 /// requests about the region wait for their turn here: the worker never sleeps.
+///
+/// An open may go on after its turn, while memory is registered. Opens of a region run beside each
+/// other; all other requests about it wait for them, so a revocation finds each grant that was
+/// asked for before it.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -60,9 +65,17 @@ class RevocationCoordinator {
   /// still reach memory that it has mapped.
   void stop_waiting_for_detached();
 
+  enum class Turn : std::uint8_t {
+    kAlone,  ///< waits for opens, too
+    kOpen
+  };
   /// Runs `job` when no revocation of the region is under way and all jobs that came before have
   /// had their turn: at once, if so.
-  void run_in_turn(const std::shared_ptr<RegionEntry>& region, Job job);
+  void run_in_turn(const std::shared_ptr<RegionEntry>& region, Job job, Turn turn = Turn::kAlone);
+  /// In its turn: an open goes on until end_open().
+  void begin_open(const RegionEntry& region);
+  /// The open has become a grant, or has failed. Runs jobs that have waited for it: call it last.
+  void end_open(const std::shared_ptr<RegionEntry>& region);
   /// Revokes all grants of the region, whose clients are told `reason`; then calls `then`. When it
   /// is the region's turn.
   void revoke_all(const std::shared_ptr<RegionEntry>& region, Reason reason, Mapped mapped,
@@ -78,15 +91,25 @@ class RevocationCoordinator {
     Deadline until;
     Then then;
   };
+  struct Waiting {
+    Job job;
+    Turn turn;
+  };
   struct RegionState {
     std::shared_ptr<RegionEntry> region;  ///< only while something is under way or waits
     std::map<Holder, ServerSession*> holders;
+    std::size_t opens = 0;  ///< under way
     std::unique_ptr<Revocation> under_way;
-    std::deque<Job> waiting;
+    std::deque<Waiting> waiting;
     bool starting = false;  ///< clients are being told: not over yet, though no grant may be left
     bool turning = false;   ///< the jobs that waited have their turns
-    [[nodiscard]] bool free() const noexcept {
-      return under_way == nullptr && waiting.empty() && !turning;
+    /// Whether the first job that waits, or a new one where none does, may run.
+    [[nodiscard]] bool admits(Turn turn) const noexcept {
+      return under_way == nullptr && (turn == Turn::kOpen || opens == 0);
+    }
+    /// Neither a job nor a grant is left.
+    [[nodiscard]] bool unused() const noexcept {
+      return holders.empty() && opens == 0 && under_way == nullptr && waiting.empty() && !turning;
     }
   };
   [[nodiscard]] static bool may_force(const ServerSession& session, Mapped mapped) noexcept;

@@ -2,9 +2,12 @@
 
 #include <utility>
 
+#include <remora/config/units.h>
+
 #include "base/log.h"
 #include "base/placement.h"
 #include "server/random_id.h"
+#include "server/translation_need.h"
 
 namespace remora::detail {
 
@@ -32,9 +35,26 @@ PopulateSteps steps_of(const ServerCore::StartOptions& options, StartProgress::S
   return steps;
 }
 
+/// An estimate, for the operator: the device does not say how much room it has.
+void log_translations(const config::ServerConfig& config, const Pool& pool, bool leased) {
+  const std::uint64_t pool_bytes = pool.usage().total_bytes;
+  const std::uint64_t page_bytes = pool.whole_pages(1);
+  const std::uint64_t once = translation_bytes(pool_bytes, page_bytes);
+  const std::uint64_t clients = config.limits.sessions_max;
+  const std::string pages = config::format_size(page_bytes);
+  if (leased)
+    return log::info("rdma: the pool takes about {} of a device's translations (pages of {})",
+                     config::format_size(once), pages);
+  log::info(
+      "rdma: a client that opens all of the pool takes about {} of a device's translations (pages "
+      "of {}) and {} of locked memory; {} clients take {} and {}",
+      config::format_size(once), pages, config::format_size(pool_bytes), clients,
+      config::format_size(once * clients), config::format_size(pool_bytes * clients));
+}
+
 /// Gives the devices the memory of the pool.
-Status register_pool(const ListenerSet& listeners, const std::shared_ptr<Pool>& pool,
-                     const ServerCore::StartOptions& options) {
+Status register_pool(const config::ServerConfig& config, const ListenerSet& listeners,
+                     const std::shared_ptr<Pool>& pool, const ServerCore::StartOptions& options) {
   const std::uint64_t pool_bytes = pool->usage().total_bytes;
   for (const auto& listener : listeners.listeners()) {
     transport::ListenerDevices* const devices = listener->devices();
@@ -45,6 +65,7 @@ Status register_pool(const ListenerSet& listeners, const std::shared_ptr<Pool>& 
     const auto registered = devices->register_pool(pool->pieces(), pool, options.stop);
     if (!registered) return registered.error();
     if (*registered) pool->keep_pages();
+    log_translations(config, *pool, *registered);
   }
   return {};
 }
@@ -93,7 +114,7 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
       Pool::create(config.pool, placement ? *placement : Placement{}, config::kPoolPageBytes,
                    steps_of(options, Step::kPool, 0, config.pool.size_bytes));
   if (!pool) return pool.error();
-  if (auto registered = register_pool(listeners, *pool, options); !registered)
+  if (auto registered = register_pool(config, listeners, *pool, options); !registered)
     return registered.error();
   auto pool_metrics = PoolMetrics::create(*metrics.registry(), *pool);
   auto core = std::make_unique<ServerCore>(config, std::move(metrics), std::move(*pool),
@@ -134,8 +155,9 @@ ServerCore::~ServerCore() {
 }
 
 Status ServerCore::begin() {
-  if (auto status = worker_.start([this] { return regions_.drop_waiting(); }); !status)
-    return status;
+  // Memory that is being registered comes back to the worker as a job.
+  const auto before_end = [this] { return registrations_.drain() || regions_.drop_waiting(); };
+  if (auto status = worker_.start(before_end); !status) return status;
   regions_.start();
   if (auto status = control_.start(); !status) return status;
   status_.report().open(*this);
@@ -162,6 +184,7 @@ void ServerCore::stop() noexcept {
   regions_.stop();
   control_.close();
   worker_.stop();
+  registrations_.stop();
   pool_metrics_.close();
   ended_.store(true, std::memory_order_release);
 }

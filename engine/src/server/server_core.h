@@ -3,8 +3,8 @@
 /// A running server: its parts, and how they start and stop.
 ///
 /// The control thread accepts, receives and notices the end of clients; it never blocks on a
-/// request. The worker serves the requests, which may register or populate memory, in order. The
-/// application calls from its own threads.
+/// request. The worker serves the requests in order; registration threads register the memory of
+/// grants for it meanwhile. The application calls from its own threads.
 
 #include <atomic>
 #include <cstddef>
@@ -30,6 +30,7 @@
 #include "server/notifier.h"
 #include "server/pool_metrics.h"
 #include "server/region_manager.h"
+#include "server/registration_threads.h"
 #include "server/server_drain.h"
 #include "server/server_metrics.h"
 #include "server/server_session.h"
@@ -88,6 +89,8 @@ class ServerCore {
   [[nodiscard]] RevocationCoordinator& revocations() noexcept { return regions_.revocations(); }
   [[nodiscard]] DelayedSessions& delayed_sessions() noexcept { return delayed_sessions_; }
   [[nodiscard]] LingerBudget& linger() noexcept { return linger_; }
+  /// Any thread.
+  [[nodiscard]] RegistrationThreads& registration_threads() noexcept { return registrations_; }
 
   [[nodiscard]] std::uint64_t boot_id() const noexcept { return boot_id_; }
   [[nodiscard]] std::uint64_t memory_id() const noexcept { return memory_id_; }
@@ -140,6 +143,7 @@ class ServerCore {
   RegionManager regions_;
   DelayedSessions delayed_sessions_;  ///< worker
   LingerBudget linger_;               ///< worker
+  RegistrationThreads registrations_;
   ServerDrain drain_;
   SessionEnder ender_;
   // Each line names a client, so that several within a second are of use; worker.

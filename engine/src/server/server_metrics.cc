@@ -16,6 +16,7 @@ constexpr TransportKind kKindsServed[] = {TransportKind::kRdma, TransportKind::k
 constexpr std::array<const char*, static_cast<std::size_t>(ServerMetrics::Limit::kCount)> kLimits{
     "registrations_max",
     "windows_max",
+    "registered_bytes_max",
     "regions_max",
     "session_regions_max",
     "session_memory",

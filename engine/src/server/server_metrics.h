@@ -79,6 +79,7 @@ class ServerMetrics {
   enum class Limit : std::size_t {
     kRegistrations,
     kWindows,
+    kRegisteredBytes,
     kRegions,
     kSessionRegions,
     kSessionMemory,

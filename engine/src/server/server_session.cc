@@ -30,8 +30,8 @@ ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t
 }
 
 ServerSession::~ServerSession() {
+  endpoint().shutdown();  // first: see release()
   release();
-  endpoint().shutdown();
   server_.metrics().session_gone(endpoint().kind());
   server_.session_table().count_destroyed();
 }
@@ -56,6 +56,9 @@ void ServerSession::settle_detached() {
 void ServerSession::release() noexcept {
   released_ = true;
   endpoint().destroy_lanes();
+  // Another session of the client may go on to hold what this one had registered. So the end of the
+  // lanes ends the access of this one: its connection was shut down before.
+  if (endpoint().lanes_may_serve()) endpoint().await_destroyed();
   events_.clear();
   throttle_.clear();
   grants_.close_all();
@@ -101,6 +104,8 @@ void ServerSession::lock_out(const RegionEntry& region, const Error& why) {
   endpoint().shutdown();
   endpoint().destroy_lanes();
   endpoint().await_destroyed();
+  // They end as sessions that have lost their connection, and cannot be resumed either.
+  endpoint().end_sharing_sessions();
 }
 
 bool ServerSession::may_be_resumed(const control::Resume& resume,

@@ -60,6 +60,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   [[nodiscard]] bool handshake_complete() const noexcept { return handshake_.complete(); }
   /// Whether its client has to send something within its lease.
   [[nodiscard]] bool keeps_alive() const noexcept { return handshake_.version() >= 2; }
+  /// Whether the client waits for an answer.
+  [[nodiscard]] bool waits_for_server() const noexcept { return connection_.has_unanswered(); }
   /// Whether the client's next message of the handshake is late. A message that waits for the
   /// worker does not count.
   [[nodiscard]] bool late(Clock::time_point now, std::chrono::nanoseconds patience) const noexcept {

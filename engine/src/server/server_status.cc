@@ -138,6 +138,15 @@ void list_devices(const ServerCore& core, Json& out) {
                     {"atomics", state.atomics},
                     {"protection", serving ? describe(state.protection) : Json(nullptr)}});
   }
+  for (const auto& listener : core.listeners().listeners()) {
+    const transport::ListenerDevices* const devices = listener->devices();
+    if (devices == nullptr) continue;
+    const transport::DeviceTotals totals = devices->totals();
+    out["registrations"] = {{"count", totals.registrations},
+                            {"bytes", totals.registered_bytes},
+                            {"windows", totals.windows},
+                            {"client_domains", totals.client_domains}};
+  }
 }
 
 }  // namespace

@@ -112,6 +112,7 @@ Result<control::Welcome> SessionHandshake::admit(
   client_name_ = printable(client_name);
   proven_key_ = proven_key;
   if (version() < 2) forbid_resumption();
+  if (proven_key_) session_.endpoint().join_client(client_name, *proven_key_);
   // Before the answer, so that the old lanes are destroyed when the client reads it.
   const auto resumed = session_.resume();
   // The session that the client wanted to resume is gone, so the client also gives up this one, and

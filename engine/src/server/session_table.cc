@@ -132,11 +132,12 @@ std::vector<SessionTable::Session> SessionTable::take_all_kept() {
   return all;
 }
 
-std::vector<SessionTable::Session> SessionTable::take_lapsed(Clock::time_point now) {
+std::vector<SessionTable::Session> SessionTable::take_lapsed(Clock::time_point now, bool behind) {
   std::vector<Session> lapsed;
   const MutexLock lock{mutex_};
   std::erase_if(kept_, [&](auto& entry) {
     if (entry.second.until > now) return false;
+    if (behind && entry.second.until + kMaxBehind > now) return false;
     lapsed.push_back(std::move(entry.second.session));
     return true;
   });

@@ -4,6 +4,7 @@
 /// are kept for their clients to come back.
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -63,8 +64,11 @@ class SessionTable {
   bool take_kept(const ServerSession& session);
   /// Takes out all that are kept; from now on none is.
   [[nodiscard]] std::vector<Session> take_all_kept();
-  /// Takes out those that have been kept for as long as they may be.
-  [[nodiscard]] std::vector<Session> take_lapsed(Clock::time_point now);
+  /// Takes out those that have been kept for as long as they may be. `behind`: clients wait for the
+  /// server to let them come back, and theirs may be among the sessions: these are kept for longer
+  /// then, at most kMaxBehind.
+  [[nodiscard]] std::vector<Session> take_lapsed(Clock::time_point now, bool behind);
+  static constexpr std::chrono::seconds kMaxBehind{60};
   /// The time in which the clients may come back begins at `now`.
   void renew_kept(Clock::time_point now);
   /// From now on no session that ends is kept.

@@ -2,8 +2,9 @@
 
 /// The worker of a server: one thread that runs jobs in the order in which they come.
 ///
-/// It serves all requests, which may register or populate memory. So the requests of a session
-/// never overtake each other, and state that only jobs use needs no lock.
+/// It serves all requests, which may populate memory. State that only jobs use needs no lock. A
+/// request whose memory is registered (RegistrationThreads), or that waits for another one, is
+/// answered later, by another job.
 
 #include <atomic>
 #include <chrono>

@@ -29,14 +29,18 @@ struct GrantRequest {
   int memory_fd = -1;  ///< the region's own memfd when clients may map it, else -1
   /// The CPU carries out atomics: the region's atomic domain is `cpu`.
   bool cpu_atomics = false;
+  /// Of the region. Grants of different epochs share nothing that a client can reach it by.
+  std::uint64_t epoch = 0;
 };
 
 /// Keeps a grant valid; revokes it on destruction. Used by one thread at a time.
 class GrantHandle {
  public:
   virtual ~GrantHandle() = default;
-  /// Revokes the grant now, once. After an error the client may reach the memory for as long as its
-  /// lanes exist. Blocks until the device has answered. Errors: kProvider (errno kept).
+  /// Revokes the grant now, once. Where another grant of the same client shares its registration,
+  /// that stays. After an error the client may reach the memory for as long as its lanes exist, and
+  /// those of its sessions that ServerEndpoint::end_sharing_sessions() ends. Blocks until the
+  /// device has answered. Errors: kProvider (errno kept).
   virtual Status revoke() noexcept { return {}; }
   /// The device has gone: the grant gives back what it has there, and has no key until
   /// LaneKeyRenewal::renew() makes it anew.

@@ -30,10 +30,21 @@ struct DeviceFailure {
   const void* queue = nullptr;   ///< completion queue
 };
 
-/// The devices that serve a listener's sessions by themselves. Called while the server starts.
+/// What the server has on its devices at present.
+struct DeviceTotals {
+  std::uint64_t registrations = 0;
+  std::uint64_t registered_bytes = 0;  ///< of regions, for grants
+  std::uint64_t windows = 0;
+  std::uint64_t client_domains = 0;  ///< that the sessions of one client share
+};
+
+/// The devices that serve a listener's sessions by themselves. Called while the server starts, but
+/// for totals().
 class ListenerDevices {
  public:
   virtual ~ListenerDevices() = default;
+  /// Any thread.
+  [[nodiscard]] virtual DeviceTotals totals() const { return {}; }
   /// Those that serve at the start, by name.
   [[nodiscard]] virtual std::vector<std::string> names() const = 0;
   /// Those of names() whose atomics the server can offer: names for atomic domains.
@@ -64,6 +75,8 @@ class Listener {
   /// Control connections that arrived since the last call. Never blocks. A client that misbehaves
   /// while it connects is dropped and logged; errors are those of the listener itself.
   virtual Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept = 0;
+  /// Whether the last accept() ended at its bound, with connections left.
+  [[nodiscard]] virtual bool more_to_accept() const noexcept { return false; }
   /// One line for logs: "shm /run/user/0/remora-7471.sock".
   [[nodiscard]] virtual std::string description() const = 0;
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;

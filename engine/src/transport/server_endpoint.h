@@ -8,7 +8,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include <remora/config/secret_key.h>
 #include <remora/engine/types.h>
 #include <remora/result.h>
 
@@ -75,12 +77,18 @@ class ServerEndpoint {
   /// result renews them; null: one key for all lanes, for good.
   /// Before any grant and before any lane. Worker. The endpoint owns the result.
   virtual LaneKeyRenewal* use_lane_keys() noexcept { return nullptr; }
+  /// The client has proven `key` as `name`. Its sessions share registrations where the transport
+  /// has any. Before take_over(), any grant and any lane. Worker.
+  virtual void join_client(std::string_view /*name*/, const config::SecretKey& /*key*/) noexcept {}
   /// From now on a lane that shows this ticket belongs to this session.
   virtual void expect_lanes(const LaneTicket& ticket) noexcept = 0;
-  /// Blocks while memory is registered: worker threads only.
+  /// grant() blocks for as long as memory is pinned. Any thread may call it, several at a time,
+  /// also while the worker calls other functions. Constant once the handshake is complete.
+  [[nodiscard]] virtual bool registers_grants() const noexcept { return false; }
+  /// Blocks while memory is registered. Worker, unless registers_grants().
   /// Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded (limits.registrations_max,
-  /// limits.windows_max, or the device's own), kUnsupported, kProvider; those of
-  /// LaneKeyRenewal::renew().
+  /// limits.registered_bytes_max, limits.windows_max, or the device's own), kUnsupported,
+  /// kProvider; those of LaneKeyRenewal::renew().
   virtual Result<Grant> grant(const GrantRequest& request) noexcept = 0;
   /// Takes notices that have come in over the lanes, at most notices.size(); returns how many.
   /// Untaken notices make the client wait. Control thread; never blocks.
@@ -95,6 +103,11 @@ class ServerEndpoint {
   virtual void destroy_lanes() noexcept {}
   /// Blocks until the lanes that destroy_lanes() was called for are destroyed. Worker.
   virtual void await_destroyed() noexcept {}
+  /// shutdown() could not end a lane, which serves until it is destroyed. Any thread.
+  [[nodiscard]] virtual bool lanes_may_serve() const noexcept { return false; }
+  /// A grant could not be revoked. Ends the lanes of all sessions that can use what it has left,
+  /// and blocks until they are destroyed. None of these sessions can be resumed. Worker.
+  virtual void end_sharing_sessions() noexcept {}
   /// Whether the failure is of this client's lanes or channel, which are of no use then. Control
   /// thread.
   [[nodiscard]] virtual bool hit_by(const DeviceFailure& /*failure*/) noexcept { return false; }

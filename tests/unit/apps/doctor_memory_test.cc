@@ -132,6 +132,25 @@ TEST_F(DoctorMemoryTest, NoHugePagesAreRedWhereTheyAreRequired) {
   EXPECT_EQ(finding.command, "sudo sysctl vm.nr_hugepages=34");
 }
 
+TEST_F(DoctorMemoryTest, PagesOfAGibibyteAreCountedApart) {
+  put("/proc/meminfo",
+      "HugePages_Total:    9999\nHugePages_Free:     9999\nHugepagesize: 2048 kB\n");
+  put("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "5\n");
+  put("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "1\n");
+  auto pool = server(2048);
+  pool.pool.huge_pages = config::HugePages::kRequire1GiB;
+  const Finding missing = finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages");
+  EXPECT_EQ(missing.colour, Colour::kRed);
+  EXPECT_EQ(missing.found, "reserved pages of 1GiB: 1 of 5 free; the pool takes 2GiB");
+  EXPECT_EQ(missing.why, "pool.huge_pages is '1GiB': the server does not start");
+  EXPECT_EQ(missing.command,
+            "echo 6 | sudo tee /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages   # or "
+            "hugepagesz=1G hugepages=N for the kernel, at boot");
+  put("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "2\n");
+  EXPECT_EQ(finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages").colour,
+            Colour::kGreen);
+}
+
 TEST_F(DoctorMemoryTest, NoHugePagesAreYellowWhereTheyAreTried) {
   auto pool = server(64);
   EXPECT_EQ(finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages").colour,

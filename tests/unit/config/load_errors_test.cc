@@ -194,7 +194,7 @@ TEST(Choice, ListsTheWords) {
   EXPECT_EQ(faults(with_pool("transports: {shm: Auto}\n")),
             "f.yaml:2:19: transports.shm: must be off, auto or required, found 'Auto'\n");
   EXPECT_EQ(faults("pool: {size: 1MiB, huge_pages: yes}\n"),
-            "f.yaml:1:32: pool.huge_pages: must be never, try or require, found 'yes'\n");
+            "f.yaml:1:32: pool.huge_pages: must be never, try, require or 1GiB, found 'yes'\n");
   EXPECT_EQ(faults(with_pool("log: {level: warning}\n")),
             "f.yaml:2:14: log.level: must be trace, debug, info, warn, error or off, found "
             "'warning'\n");

@@ -92,6 +92,7 @@ limits:
   revoke_grace: 1ms
   registrations_max: 12
   windows_max: 13
+  registered_bytes_max: 14MiB
 log: {level: trace}
 metrics: {address: "[::1]:9471"}
 )");
@@ -109,8 +110,8 @@ metrics: {address: "[::1]:9471"}
             (RegionConfig{"a.b_c-D9", 1U << 20U, 64, {true, false, true}, "mlx5_0", true, {}}));
   EXPECT_EQ(config.regions[1], (RegionConfig{"b", 128, 128, {}, "cpu", false, {}}));
   EXPECT_EQ(config.auth, Auth::kNone);
-  EXPECT_EQ(config.limits,
-            (Limits{1, 2, 3, 5U << 20U, 100ms, 1h, 3s, 4s, 2s, 7, 10, 11, 1ms, 12, 13}));
+  EXPECT_EQ(config.limits, (Limits{1, 2, 3, 5U << 20U, 100ms, 1h, 3s, 4s, 2s, 7, 10, 11, 1ms, 12,
+                                   13, 14U << 20U}));
   EXPECT_EQ(config.log.level, LogLevel::kTrace);
   EXPECT_EQ(config.metrics.address, "[::1]:9471");
 }
@@ -126,6 +127,8 @@ TEST(ParseServer, EveryWordOfEveryChoice) {
   EXPECT_EQ(with("transports: {shm: required}").transports.shm, Availability::kRequired);
   EXPECT_EQ(parsed("pool: {size: 1MiB, huge_pages: never}").pool.huge_pages, HugePages::kNever);
   EXPECT_EQ(parsed("pool: {size: 1MiB, huge_pages: try}").pool.huge_pages, HugePages::kTry);
+  EXPECT_EQ(parsed("pool: {size: 3GiB, huge_pages: 1GiB}").pool.huge_pages,
+            HugePages::kRequire1GiB);
   EXPECT_EQ(with("log: {level: debug}").log.level, LogLevel::kDebug);
   EXPECT_EQ(with("log: {level: info}").log.level, LogLevel::kInfo);
   EXPECT_EQ(with("log: {level: warn}").log.level, LogLevel::kWarn);

@@ -119,5 +119,11 @@ TEST_F(MemoryLimitTest, FreeHugePagesAreCounted) {
   EXPECT_EQ(free_huge_page_bytes(folder_ + "/meminfo"), 0U);
 }
 
+TEST_F(MemoryLimitTest, FreePagesOfOneGiBAreCounted) {
+  EXPECT_EQ(free_gib_page_bytes(folder_), 0U) << "the machine has none";
+  write("hugepages-1048576kB/free_hugepages", "3\n");
+  EXPECT_EQ(free_gib_page_bytes(folder_), 3 * 1024 * kMiB);
+}
+
 }  // namespace
 }  // namespace remora::config

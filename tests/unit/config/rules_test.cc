@@ -54,6 +54,12 @@ TEST(PoolRule, WholePages) {
             "f.yaml:1:27: pool.piece: must be a multiple of 2MiB, since huge_pages is 'require', "
             "found 1MiB\n");
   EXPECT_EQ(faults("pool: {size: 3MiB, piece: 1MiB, huge_pages: try}\n"), "no fault");
+  EXPECT_EQ(faults("pool: {size: 3MiB, piece: 1MiB, huge_pages: 1GiB}\n"),
+            "f.yaml:1:14: pool.size: must be a multiple of 1GiB, since huge_pages is '1GiB', "
+            "found 3MiB\n"
+            "f.yaml:1:27: pool.piece: must be a multiple of 1GiB, since huge_pages is '1GiB', "
+            "found 1MiB\n");
+  EXPECT_EQ(faults("pool: {size: 3GiB, huge_pages: 1GiB}\n"), "no fault");
 }
 
 TEST(PoolRule, BoundedNumberOfPieces) {

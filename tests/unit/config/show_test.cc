@@ -81,6 +81,7 @@ limits:
   revoke_grace: 1s                        # default
   registrations_max: 0                    # default
   windows_max: 0                          # default
+  # registered_bytes_max:                 # not set
 log:
   level: info                             # default
 metrics:
@@ -219,7 +220,8 @@ TEST(ServerKeys, AreDistinctAndDescribed) {
     }
     const bool group = key.type == KeyType::kMap || key.type == KeyType::kList;
     const bool unset = key.path == "auth" || key.path == "clients[].quota" ||
-                       key.path == "limits.session_memory" || key.path.starts_with("rdma.") ||
+                       key.path == "limits.session_memory" ||
+                       key.path == "limits.registered_bytes_max" || key.path.starts_with("rdma.") ||
                        key.path.find("key") != key.path.npos ||
                        (key.path.starts_with("metrics.") && key.path != "metrics.address");
     EXPECT_EQ(key.standard.empty(), group || key.required || unset) << key.path;

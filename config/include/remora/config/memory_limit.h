@@ -39,5 +39,9 @@ struct MemoryLimit {
 
 /// Bytes of reserved 2 MiB pages that are free, as the machine says.
 [[nodiscard]] std::uint64_t free_huge_page_bytes(const std::string& meminfo = "/proc/meminfo");
+/// The same of 1 GiB pages; `folder` has one folder for each size. Source:
+/// Documentation/admin-guide/mm/hugetlbpage.rst.
+[[nodiscard]] std::uint64_t free_gib_page_bytes(
+    const std::string& folder = "/sys/kernel/mm/hugepages");
 
 }  // namespace remora::config

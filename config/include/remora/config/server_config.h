@@ -31,6 +31,8 @@ namespace remora::config {
 inline constexpr std::uint64_t kPoolPageBytes = 4096;
 /// Page size that `HugePages::kTry` and `kRequire` ask for.
 inline constexpr std::uint64_t kHugePageBytes = 2U << 20U;
+/// Page size that `HugePages::kRequire1GiB` asks for.
+inline constexpr std::uint64_t kGibPageBytes = 1U << 30U;
 /// Longest region name, in bytes.
 inline constexpr std::size_t kRegionNameBytesMax = 64;
 /// Most pieces a pool may be cut into.
@@ -88,11 +90,12 @@ struct Transports {
   friend bool operator==(const Transports&, const Transports&) = default;
 };
 
-/// Whether the pool is made of 2 MiB pages.
+/// Whether the pool is made of 2 MiB or 1 GiB pages.
 enum class HugePages : std::uint8_t {
   kNever,
-  kTry,      ///< ordinary pages where there are no huge ones left; a log line says so
-  kRequire,  ///< the server does not start without them
+  kTry,          ///< ordinary pages where there are no huge ones left; a log line says so
+  kRequire,      ///< the server does not start without pages of 2 MiB
+  kRequire1GiB,  ///< the server does not start without pages of 1 GiB
 };
 
 /// The memory that clients use.
@@ -214,11 +217,15 @@ struct Limits {
   /// A client whose grant is taken back gets this long to stop using it; then it goes anyway.
   std::chrono::nanoseconds revoke_grace = std::chrono::seconds{1};
   /// Registrations of memory with RDMA devices at once: one for each extent of a region that is
-  /// open, one for each lane and one for each control channel. 0: what the device can do.
+  /// open, which sessions that prove one key share, one for each lane and one for each control
+  /// channel. 0: what the device can do.
   std::uint32_t registrations_max = 0;
   /// Memory windows of RDMA devices at once, where those keep clients apart: for each extent of a
   /// region that is open, one for each lane of the session. 0: what the device can do.
   std::uint32_t windows_max = 0;
+  /// Bytes of regions that grants have registered with RDMA devices at once, over all sessions:
+  /// what the server has pinned for them, beside the pool where grants are windows. 0: no bound.
+  std::uint64_t registered_bytes_max = 0;
 
   friend bool operator==(const Limits&, const Limits&) = default;
 };

@@ -19,6 +19,9 @@ namespace {
 
 /// The deadline of one attempt. A detached thread outlives its session by at most this time.
 constexpr std::chrono::milliseconds kAttemptTime{2000};
+/// Once connected, the server has this time for its answer to the hello: it may have those of many
+/// other clients that come back, too. The end of the session ends that wait.
+constexpr std::chrono::milliseconds kHelloTime{8000};
 /// The server's events about grants are awaited for at least this time, even if the renewal of keys
 /// has used up the attempt's time.
 constexpr std::chrono::milliseconds kGrantEventsTime{500};
@@ -88,7 +91,7 @@ void Reconnector::run() noexcept {
       give_up();
     } else if (session_.sleep_unless_ended(
                    std::min<Clock::duration>(backoff.next(), until - Clock::now()))) {
-      if (!reconnect_once(kAttemptTime)) return;
+      if (!reconnect_once(until)) return;
     }
   }
 }
@@ -123,8 +126,8 @@ Reason Reconnector::why_unreached(const Error& error) noexcept {
 
 /// One attempt to connect and to resume the session. False: the session was destroyed meanwhile,
 /// and the thread must not use it any more.
-bool Reconnector::reconnect_once(std::chrono::nanoseconds time) noexcept {
-  const Deadline deadline = Clock::now() + time;
+bool Reconnector::reconnect_once(Deadline until) noexcept {
+  const Deadline deadline = Clock::now() + kAttemptTime;
   const std::shared_ptr<Attempt> attempt = attempt_;
   {
     const MutexLock lock{attempt->mutex};
@@ -149,7 +152,7 @@ bool Reconnector::reconnect_once(std::chrono::nanoseconds time) noexcept {
   const std::uint64_t connection = session_.begin_joining(joined);
   if (connection == 0) return true;
   Status status = session_.channel().watch({joined, connection});
-  if (status) status = resume(deadline);
+  if (status) status = resume(deadline, until);
   if (status) return true;
   attempt_failed_by_ = status.error().reason();
   log::debug("session with {}: {}", session_.server_address(), status.error().message());
@@ -160,8 +163,13 @@ bool Reconnector::reconnect_once(std::chrono::nanoseconds time) noexcept {
   return true;
 }
 
-Status Reconnector::resume(Deadline deadline) {
-  if (auto status = session_.handshake().say_hello(deadline); !status) {
+/// `deadline`: of the attempt, which goes on beyond it while the server is at work, but not beyond
+/// `until`.
+Status Reconnector::resume(Deadline deadline, Deadline until) {
+  const auto no_longer_than = [&](std::chrono::milliseconds time) {
+    return std::max(deadline, std::min<Deadline>(until, Clock::now() + time));
+  };
+  if (auto status = session_.handshake().say_hello(no_longer_than(kHelloTime)); !status) {
     // With these reasons the server refuses every later attempt, too.
     const Reason reason = status.error().reason();
     if (reason == Reason::kVersion || reason == Reason::kAuthentication ||
@@ -169,6 +177,7 @@ Status Reconnector::resume(Deadline deadline) {
       session_.end(reason, ClientMetrics::kPeerGone);
     return status;
   }
+  deadline = no_longer_than(kAttemptTime);
   auto lanes = session_.lane_set().open_again(deadline);
   if (!lanes) return lanes.error();
   if (auto status = session_.grant_keys().renew(); !status) return status;

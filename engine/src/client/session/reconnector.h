@@ -57,8 +57,9 @@ class Reconnector {
   void run() noexcept;
   [[nodiscard]] bool end_work() noexcept;
   void give_up() noexcept;
-  [[nodiscard]] bool reconnect_once(std::chrono::nanoseconds time) noexcept;
-  Status resume(Deadline deadline);
+  /// `until`: when the time to reconnect ends.
+  [[nodiscard]] bool reconnect_once(Deadline until) noexcept;
+  Status resume(Deadline deadline, Deadline until);
   void await_grant_events(Deadline deadline) noexcept;
   [[nodiscard]] static Reason why_unreached(const Error& error) noexcept;
 

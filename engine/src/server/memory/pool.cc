@@ -18,6 +18,13 @@ namespace {
 /// pages are counted by neither.
 Status check_memory(const config::Pool& options, std::uint64_t size_bytes,
                     const config::CgroupFiles& groups) {
+  if (options.huge_pages == config::HugePages::kRequire1GiB) {
+    const std::uint64_t free = config::free_gib_page_bytes();
+    if (free >= size_bytes) return {};
+    return Error{Code::kOutOfMemory, "1 GiB pages"}
+        .with_subject("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")
+        .with_limit(size_bytes, free);
+  }
   if (options.huge_pages != config::HugePages::kNever &&
       config::free_huge_page_bytes() >= size_bytes)
     return {};
@@ -54,6 +61,8 @@ Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options, const Pl
     log::info("pool: no 2 MiB pages to be had, using ordinary ones");
   auto pool = std::make_shared<Pool>(std::move(*memory), options, placement, page_bytes_min);
   pool->groups_ = groups;
+  // A part of such a page does not go back to the system.
+  if (options.huge_pages == config::HugePages::kRequire1GiB) pool->keep_pages();
   auto cleaner = start_thread("remora-cleaner", [raw = pool.get()] { raw->clean(); });
   if (!cleaner) return cleaner.error();
   pool->cleaner_ = std::move(*cleaner);
@@ -66,7 +75,8 @@ Pool::Pool(SharedMemory memory, const config::Pool& options, Placement placement
       piece_bytes_{options.piece_bytes},
       page_bytes_{std::max(memory_.huge() ? config::kHugePageBytes : config::kPoolPageBytes,
                            page_bytes_min)},
-      huge_pages_{options.huge_pages},
+      huge_pages_{options.huge_pages == config::HugePages::kRequire1GiB ? config::HugePages::kTry
+                                                                        : options.huge_pages},
       populate_{options.populate},
       core_dump_{options.core_dump},
       placement_{std::move(placement)} {

@@ -49,9 +49,11 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
     keep_out_of_core_dumps(bytes, core_dump);
     if (placement.memory_node()) placement.place(bytes);
   };
-  const bool fits = size_bytes % config::kHugePageBytes == 0;
+  const bool gib = huge_pages == config::HugePages::kRequire1GiB;
+  const bool fits = size_bytes % (gib ? config::kGibPageBytes : config::kHugePageBytes) == 0;
   if (huge_pages != config::HugePages::kNever && fits) {
-    UniqueFd fd{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | MFD_HUGE_2MB)};
+    const unsigned size_flag = gib ? unsigned{MFD_HUGE_1GB} : unsigned{MFD_HUGE_2MB};
+    UniqueFd fd{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | size_flag)};
     if (fd && ::ftruncate(fd.get(), static_cast<off_t>(size_bytes)) == 0) {
       void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
       if (address != MAP_FAILED) {
@@ -69,6 +71,9 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
     }
     if (huge_pages == config::HugePages::kRequire)
       return failed("huge pages (vm.nr_hugepages)", name, size_bytes);
+    if (gib) return failed("1 GiB pages (hugepages-1048576kB)", name, size_bytes);
+  } else if (gib) {
+    return Error{Code::kInvalidArgument, "huge pages"}.with_subject("size is no multiple of 1 GiB");
   } else if (huge_pages == config::HugePages::kRequire) {
     return Error{Code::kInvalidArgument, "huge pages"}.with_subject("size is no multiple of 2 MiB");
   }

@@ -92,4 +92,10 @@ class WindowBudgets : public DeviceBudgets {
       : DeviceBudgets{"memory windows", "limits.windows_max", configured} {}
 };
 
+/// Of the bytes of regions that grants have registered, over all devices. `limit` 0: no bound.
+[[nodiscard]] inline std::shared_ptr<Budget> registered_bytes_budget(std::uint64_t limit) {
+  return std::make_shared<Budget>(Operation{"registered bytes"}, "limits.registered_bytes_max",
+                                  limit);
+}
+
 }  // namespace remora::transport::rdma

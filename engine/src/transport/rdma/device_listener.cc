@@ -67,7 +67,8 @@ Result<std::unique_ptr<DeviceListener>> DeviceListener::open(Plan plan,
 Result<verbs::ConnectionListener> DeviceListener::bind() const {
   Result<verbs::ConnectionListener> listener = Error{Code::kNotFound, "rdma_bind_addr"};
   for (const verbs::Address& each : plan_.addresses) {
-    constexpr int kBacklog = 128;
+    // Clients of a server that has gone and returned come back at the same time.
+    constexpr int kBacklog = 1024;
     listener = verbs::ConnectionListener::bind(each, kBacklog, *plan_.provider);
     if (listener || listener.error().code() == Code::kAddressInUse) break;
   }
@@ -89,7 +90,7 @@ Status DeviceListener::lease_pool(Served& served, const std::stop_token& stop) c
     const verbs::DeviceAttributes& can = served.device.attributes();
     auto leased = LeasedMemory::create(served.device, pool_, hold_,
                                        {plan_.registrations->of(name, can.max_mr_count),
-                                        plan_.windows->of(name, can.max_mw_count)},
+                                        plan_.windows->of(name, can.max_mw_count), plan_.bytes},
                                        stop);
     if (leased) {
       served.leased = std::move(*leased);

@@ -42,6 +42,7 @@ class DeviceListener {
     config::RdmaProtection protection = config::RdmaProtection::kAuto;
     std::shared_ptr<RegistrationBudgets> registrations;
     std::shared_ptr<WindowBudgets> windows;
+    std::shared_ptr<Budget> bytes{};  ///< see LeasedMemory::Budgets
     const verbs::Provider* provider = &verbs::Provider::system();
   };
   /// Errors: those of ConnectionListener::bind(), choose_devices(), probe_session() and

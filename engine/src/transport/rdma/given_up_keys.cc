@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 #include <optional>
+#include <vector>
 
 #include "base/log.h"
 
@@ -16,13 +17,34 @@ constexpr std::uint64_t kMaxMoves = (std::uint64_t{1} << (64 - kAddressBits)) - 
 
 }  // namespace
 
-void GivenUpKeys::add(const verbs::MemoryRegion& memory) noexcept try {
-  const remora::detail::MutexLock lock{mutex_};
+void GivenUpKeys::remember(std::uint32_t key, const Range& range) {
   if (order_.size() == kMax) {
     keys_.erase(order_.front());
     order_.pop_front();
   }
-  order_.push_back(keys_.emplace(memory.rkey(), Range{memory.address(), memory.length_bytes()}));
+  order_.push_back(keys_.emplace(key, range));
+}
+
+void GivenUpKeys::add(const verbs::MemoryRegion& memory) noexcept try {
+  const remora::detail::MutexLock lock{mutex_};
+  remember(memory.rkey(), {memory.address(), memory.length_bytes()});
+} catch (const std::bad_alloc&) {
+  return;
+}
+
+void GivenUpKeys::add_all(const GivenUpKeys& other) noexcept try {
+  if (&other == this) return;
+  std::vector<std::pair<std::uint32_t, Range>> theirs;
+  std::uint64_t moved = 0;
+  {
+    const remora::detail::MutexLock lock{other.mutex_};
+    theirs.reserve(other.order_.size());
+    for (const auto& each : other.order_) theirs.emplace_back(each->first, each->second);
+    moved = other.moved_;
+  }
+  const remora::detail::MutexLock lock{mutex_};
+  moved_ = std::max(moved_, moved);  // so that no address of theirs is used again
+  for (const auto& [key, range] : theirs) remember(key, range);
 } catch (const std::bad_alloc&) {
   return;
 }
@@ -43,7 +65,7 @@ Result<verbs::MemoryRegion> GivenUpKeys::register_bytes(const verbs::ProtectionD
   auto first = domain.register_bytes(bytes, access);
   if (!first || !reaches(*first)) return first;
   // It is kept until the next one is there, so that the device cannot give its key again. The next
-  // one begins at another address, which no key of this session has had: then it does not matter
+  // one begins at another address, which no key of this domain has had: then it does not matter
   // how many freed keys the device keeps.
   std::uint64_t move = 0;
   {

@@ -1,10 +1,11 @@
 #pragma once
 
-/// Remote keys that a session had and no longer has: none of them may name memory of it again.
+/// Remote keys that the sessions of a protection domain had and no longer have: none of them may
+/// name memory in that domain again.
 ///
 /// A device may give a registration the key that was freed last, and a client's thread that was
 /// stopped between its check and its post still carries that key. Without this, its late request
-/// would pass on the grant that the same session got after a fence.
+/// would pass on the grant that the same client got after a fence.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,14 +21,17 @@
 
 namespace remora::transport::rdma {
 
-/// Of one session, over its connections. Thread-safe.
+/// Of one session over its connections, or of all sessions of a client that share a domain.
+/// Thread-safe.
 class GivenUpKeys {
  public:
-  /// As many are remembered, the newest: 3 MiB for a session that opens and closes without end.
+  /// As many are remembered, the newest: 3 MiB for a client that opens and closes without end.
   static constexpr std::size_t kMax = std::size_t{1} << 15U;
 
   /// The registration is about to go. Without memory for it, nothing is remembered.
   void add(const verbs::MemoryRegion& memory) noexcept;
+  /// What `other` remembers is remembered here, too. Without memory for it, some of it.
+  void add_all(const GivenUpKeys& other) noexcept;
   /// Whether a request of a registration that went would be carried out by this one.
   [[nodiscard]] bool reaches(const verbs::MemoryRegion& memory) const;
   /// Registers `bytes` in `domain` so that no key of before reaches them. Errors: those of
@@ -42,6 +46,7 @@ class GivenUpKeys {
     std::uint64_t length_bytes;
   };
   using Keys = std::multimap<std::uint32_t, Range>;
+  void remember(std::uint32_t key, const Range& range) REMORA_REQUIRES(mutex_);
   mutable remora::detail::Mutex mutex_;
   Keys keys_ REMORA_GUARDED_BY(mutex_);
   std::deque<Keys::iterator> order_ REMORA_GUARDED_BY(mutex_);  ///< the oldest first

@@ -1,7 +1,8 @@
 /// The server's side of the rdma transport. One listener takes control channels and lanes; what
-/// each request is for stands in its private data. Each session has a protection domain of its own,
-/// so a key of one is worth nothing on another's queue pairs; or, where a device's windows do the
-/// same and the client can use them (rdma_windows.h), its lanes are in a domain with all others'.
+/// each request is for stands in its private data. Each client that proves a key has a protection
+/// domain of its own, and so has each session that proves none (grant_domain.h): a key of one is
+/// worth nothing on another's queue pairs. Or, where a device's windows do the same and the client
+/// can use them (windows.h), its lanes are in a domain with all others'.
 
 #include <functional>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "transport/rdma/device_listener.h"
 #include "transport/rdma/device_metrics.h"
 #include "transport/rdma/fabric.h"
+#include "transport/rdma/grant_domains.h"
 #include "transport/rdma/rejection.h"
 #include "transport/rdma/server_endpoint.h"
 #include "transport/rdma/session_probe.h"
@@ -44,6 +46,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
   struct Budgets {
     std::shared_ptr<rdma::RegistrationBudgets> registrations;
     std::shared_ptr<rdma::WindowBudgets> windows;
+    std::shared_ptr<rdma::Budget> bytes;  ///< of all registrations of grants
     std::vector<metrics::CallbackHandle> series;
     std::shared_ptr<metrics::Registry> registry;
     metrics::Counter rejected_connections;
@@ -56,6 +59,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
       : devices_{std::move(devices)},
         reaper_{std::move(reaper)},
         budgets_{std::move(budgets)},
+        domains_{std::make_shared<rdma::GrantDomains>(budgets_.registrations, budgets_.bytes)},
         settings_{settings} {}
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
@@ -89,6 +93,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
   }
   Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
     std::vector<std::unique_ptr<ServerEndpoint>> arrived;
+    more_to_accept_ = false;
     devices_->look();
     // The kernel has room for another request as soon as one is taken: without a bound, clients
     // that connect as fast as this loop serves would keep the control thread here, before it looks
@@ -104,11 +109,19 @@ class RdmaListener final : public Listener, private ListenerDevices {
       else if (*endpoint != nullptr)
         arrived.push_back(std::move(*endpoint));
     }
+    more_to_accept_ = true;
     return arrived;
   }
+  [[nodiscard]] bool more_to_accept() const noexcept override { return more_to_accept_; }
 
  private:
   // ListenerDevices
+  [[nodiscard]] DeviceTotals totals() const override {
+    return {.registrations = budgets_.registrations->used(),
+            .registered_bytes = budgets_.bytes->used(),
+            .windows = budgets_.windows->used(),
+            .client_domains = domains_->count()};
+  }
   [[nodiscard]] std::vector<std::string> names() const override { return devices_->names(); }
   [[nodiscard]] std::vector<std::string> atomic_domains() const override {
     return devices_->atomic_domains();
@@ -132,10 +145,10 @@ class RdmaListener final : public Listener, private ListenerDevices {
 
   /// Counts a refused connection request, tells the client why, and logs it within a rate limit.
   void reject(verbs::ConnectionRequest request, const Error& why) {
+    serving_.note(why);
+    budgets_.registry->recorder().add(budgets_.rejected_connections);  // before the client knows
     // A request that is spent, or whose client has gone meanwhile, cannot be answered.
     (void)std::move(request).reject(rdma::Rejection::to_wire(why));
-    serving_.note(why);
-    budgets_.registry->recorder().add(budgets_.rejected_connections);
     if (!rejections_logged_.allows(Clock::now())) return;
     log::warn("rdma: {}{}", why.message(), rejections_logged_.take_left_out());
   }
@@ -186,17 +199,19 @@ class RdmaListener final : public Listener, private ListenerDevices {
       if (auto status = events->add(fd); !status) return status.error();
     auto leased = devices_->leased(device);
     return std::unique_ptr<ServerEndpoint>{std::make_unique<RdmaServerEndpoint>(
-        lane_registry_, reaper_, std::move(*domain), std::move(budget), std::move(leased),
+        lane_registry_, reaper_, domains_, std::move(*domain), std::move(budget), std::move(leased),
         std::move(*buffers), std::move(*connection), std::move(*events))};
   }
 
   std::shared_ptr<rdma::DeviceListener> devices_;
   std::shared_ptr<Reaper> reaper_;
   Budgets budgets_;
+  const std::shared_ptr<rdma::GrantDomains> domains_;
   rdma::ServingState serving_;
   const config::RdmaSettings settings_;  ///< of every connection, the server's half
   std::shared_ptr<LaneRegistry> lane_registry_ = std::make_shared<LaneRegistry>();
   log::LogRateLimiter rejections_logged_{1};
+  bool more_to_accept_ = false;  ///< control thread
 };
 
 Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
@@ -207,6 +222,7 @@ Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
   if (!rejected_connections) return rejected_connections.error();
   Budgets made{std::make_shared<rdma::RegistrationBudgets>(limits.registrations_max),
                std::make_shared<rdma::WindowBudgets>(limits.windows_max),
+               rdma::registered_bytes_budget(limits.registered_bytes_max),
                {},
                registry,
                *rejected_connections};
@@ -218,7 +234,12 @@ Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
       "remora_server_windows", "Memory windows of RDMA devices.", {},
       [budgets = made.windows] { return static_cast<double>(budgets->used()); });
   if (!windows) return windows.error();
+  auto bytes = registry->gauge_callback(
+      "remora_server_registered_bytes", "Bytes of regions registered with RDMA devices for grants.",
+      {}, [budget = made.bytes] { return static_cast<double>(budget->used()); });
+  if (!bytes) return bytes.error();
   made.series.push_back(std::move(*registrations));
+  made.series.push_back(std::move(*bytes));
   made.series.push_back(std::move(*windows));
   return made;
 }
@@ -241,7 +262,8 @@ Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config
                                   .wanted = wanted,
                                   .protection = config.transports.rdma_protection,
                                   .registrations = budgets->registrations,
-                                  .windows = budgets->windows};
+                                  .windows = budgets->windows,
+                                  .bytes = budgets->bytes};
   for (const verbs::Address& each : address.addresses)
     plan.addresses.push_back(each.with_port(config.listen.port));
   auto reaper = std::make_shared<Reaper>(kMaxEnded);

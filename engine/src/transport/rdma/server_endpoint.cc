@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
 #include "transport/rdma/completion_vector.h"
 #include "transport/rdma/fabric.h"
+#include "transport/rdma/registration_grant.h"
 
 namespace remora::transport::rdma {
 
@@ -15,72 +16,6 @@ namespace {
 
 /// Of all windows of a grant, and a little more for each; a device needs microseconds.
 constexpr std::chrono::seconds kBindTime{2};
-
-class RdmaGrant final : public GrantHandle {
- public:
-  RdmaGrant(BudgetShare share, const GrantRequest& request, std::shared_ptr<GivenUpKeys> given_up)
-      : share_{std::move(share)},
-        stretches_{request.extents.begin(), request.extents.end()},
-        rights_{request.rights},
-        given_up_{std::move(given_up)} {}
-
-  /// Registers the memory in `domain`, instead of where it was before. Errors: those of
-  /// ProtectionDomain::register_bytes().
-  Status register_in(const verbs::ProtectionDomain& domain, std::vector<WireExtent>& extents) {
-    leave_device();
-    const verbs::Access access = access_of(rights_, domain.device());
-    std::vector<verbs::MemoryRegion> registered;
-    std::vector<WireExtent> made;
-    std::uint64_t start = 0;
-    for (const MemoryStretch& stretch : stretches_) {
-      auto memory =
-          given_up_->register_bytes(domain, {stretch.address, stretch.length_bytes}, access);
-      if (!memory) return memory.error();
-      made.push_back({.start_bytes = start,
-                      .length_bytes = stretch.length_bytes,
-                      .remote_address = memory->address(),
-                      .remote_key = memory->rkey()});
-      start += stretch.length_bytes;
-      registered.push_back(std::move(*memory));
-    }
-    memory_ = std::move(registered);
-    extents = std::move(made);
-    return {};
-  }
-  [[nodiscard]] bool is_in(const verbs::ProtectionDomain& domain) const noexcept {
-    return !memory_.empty() && memory_.front().domain() == domain;
-  }
-  Status revoke() noexcept override {
-    Status status;
-    for (verbs::MemoryRegion& memory : memory_) {
-      given_up_->add(memory);
-      const Status gone = std::move(memory).deregister();
-      if (gone) continue;
-      share_.lose(1);
-      status = gone;
-    }
-    memory_.clear();
-    return status;
-  }
-  void leave_device() noexcept override {
-    for (const verbs::MemoryRegion& memory : memory_) given_up_->add(memory);
-    memory_.clear();
-  }
-
- private:
-  static verbs::Access access_of(Rights rights, const verbs::Device& device) noexcept {
-    using verbs::Access;
-    const Access access = remote_access(rights, device);
-    const bool changes =
-        contains(access, Access::kRemoteWrite) || contains(access, Access::kRemoteAtomic);
-    return changes ? access | Access::kLocalWrite : access;
-  }
-  BudgetShare share_;  // given back when they have gone
-  const std::vector<MemoryStretch> stretches_;
-  const Rights rights_;
-  const std::shared_ptr<GivenUpKeys> given_up_;
-  std::vector<verbs::MemoryRegion> memory_;  ///< empty: it has left its device
-};
 
 /// From here on what comes is an event, unless it is there already.
 Status listen(ServerLane& lane) {
@@ -115,24 +50,28 @@ struct EndedLane {
 
 }  // namespace
 
-RdmaServerEndpoint::RdmaServerEndpoint(std::shared_ptr<LaneRegistry> lane_registry,
-                                       std::shared_ptr<Reaper> reaper,
-                                       verbs::ProtectionDomain domain,
-                                       std::shared_ptr<Budget> budget,
-                                       std::shared_ptr<const LeasedMemory> leased,
-                                       ControlBuffers buffers, verbs::Connection connection,
-                                       FdSet events)
+RdmaServerEndpoint::RdmaServerEndpoint(
+    std::shared_ptr<LaneRegistry> lane_registry, std::shared_ptr<Reaper> reaper,
+    std::shared_ptr<GrantDomains> domains, verbs::ProtectionDomain domain,
+    std::shared_ptr<Budget> budget, std::shared_ptr<const LeasedMemory> leased,
+    ControlBuffers buffers, verbs::Connection connection, FdSet events)
     : lane_registry_{std::move(lane_registry)},
       reaper_{std::move(reaper)},
+      domains_{std::move(domains)},
       budget_{std::move(budget)},
       leased_{std::move(leased)},
-      domain_{std::move(domain)},
+      domain_{domains_->own(std::move(domain))},
       events_{std::move(events)},
       peer_{connection.peer_address().to_string()},
-      device_{domain_.device().name()},
-      channel_{ControlRemains{std::move(buffers), std::move(connection)}} {}
+      device_{domain_->device().name()},
+      channel_{ControlRemains{std::move(buffers), std::move(connection)}},
+      given_up_{domain_->given_up()} {
+  (void)domain_->enter(*this);  // a new domain takes it
+}
 
 RdmaServerEndpoint::~RdmaServerEndpoint() {
+  // First: from then on no other session ends its lanes.
+  if (const auto left = domain()) left->leave(*this);
   lane_registry_->forget(this);
   for (ServerLane& lane : lanes_) dead_.push_back(std::move(lane));
   destroy_lanes();
@@ -173,25 +112,24 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest& request,
                                     std::optional<std::uint32_t> said,
                                     const config::RdmaSettings& settings) {
   const remora::detail::MutexLock lock{mutex_};
-  if (over_ || domain_.empty())
+  if (over_ || domain_ == nullptr)
     return Error{Code::kConnectionLost, "lane of a session that is over"};
   const auto number = number_of_next(said);
   if (!number) return number.error();
   // A session that has grants must be able to come back to them.
   auto share = BudgetShare::count(budget_, 1);
-  auto queue = domain_.device().create_completion_queue(
-      {.depth = kNoticeReceives + 4,
-       .events = true,
-       .vector = next_completion_vector(domain_.device())});
+  const verbs::Device& device = domain_->device();
+  auto queue = device.create_completion_queue(
+      {.depth = kNoticeReceives + 4, .events = true, .vector = next_completion_vector(device)});
   if (!queue) return queue.error();
   auto buffers = std::make_unique<std::array<NoticeBytes, kNoticeReceives>>();
-  const verbs::ProtectionDomain& domain = by_windows_ ? leased_->domain() : domain_;
+  const verbs::ProtectionDomain& domain = by_windows_ ? leased_->domain() : domain_->domain();
   auto memory = domain.register_bytes(std::as_writable_bytes(std::span{*buffers}),
                                       verbs::Access::kLocalWrite);
   if (!memory) return memory.error();
   std::shared_ptr<WindowLane> windows;
   if (by_windows_) {
-    auto made = WindowLane::create(domain.device());
+    auto made = WindowLane::create(device);
     if (!made) return made.error();
     windows = std::move(*made);
   }
@@ -199,9 +137,8 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest& request,
                                              *queue};
   builder.send_depth(windows == nullptr ? 1 : WindowLane::kBinds)
       .receive_depth(kNoticeReceives)
-      .access(lane_access(domain.device()));
-  if (auto status = apply(settings, domain_.device(), request.port(), builder); !status)
-    return status;
+      .access(lane_access(device));
+  if (auto status = apply(settings, device, request.port(), builder); !status) return status;
   limit_depths(builder, Asks::kClient, false);
   if (auto status = request.create_queue_pair(builder); !status) return status;
   ServerLane lane{std::move(*queue), std::move(buffers), std::move(share), std::move(*memory),
@@ -230,13 +167,10 @@ void RdmaServerEndpoint::expect_lanes(const LaneTicket& ticket) noexcept {
 
 Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
   if (by_windows_) return grant_windows(request);
-  const verbs::ProtectionDomain domain = this->domain();
-  if (domain.empty()) return gone();
-  // Before the device is asked: what others need is left to them.
-  auto share = BudgetShare::take(budget_, request.extents.size());
-  if (!share) return share.error();
+  const std::shared_ptr<GrantDomain> domain = this->domain();
+  if (domain == nullptr) return gone();
   Grant made;
-  auto registered = std::make_unique<RdmaGrant>(std::move(*share), request, given_up_);
+  auto registered = std::make_unique<RegistrationGrant>(request);
   if (auto status = registered->register_in(domain, made.extents); !status) return status.error();
   made.handle = std::move(registered);
   if (renews_keys_) set_lane_keys(made);
@@ -253,12 +187,12 @@ Result<Grant> RdmaServerEndpoint::grant_windows(const GrantRequest& request) {
 }
 
 Status RdmaServerEndpoint::renew(Grant& grant) noexcept {
-  auto* const registered = dynamic_cast<RdmaGrant*>(grant.handle.get());
+  auto* const registered = dynamic_cast<RegistrationGrant*>(grant.handle.get());
   if (registered == nullptr) return renew_windows(grant);
-  const verbs::ProtectionDomain domain = this->domain();
-  if (domain.empty()) return gone();
+  const std::shared_ptr<GrantDomain> domain = this->domain();
+  if (domain == nullptr) return gone();
   // The device has returned, and what was registered with it before has gone.
-  if (!registered->is_in(domain))
+  if (!registered->is_in(*domain))
     if (auto status = registered->register_in(domain, grant.extents); !status) return status;
   set_lane_keys(grant);
   return {};
@@ -293,7 +227,7 @@ bool RdmaServerEndpoint::hit_by(const DeviceFailure& failure) noexcept {
   if (failure.device != device_) return false;
   const remora::detail::MutexLock lock{mutex_};
   if (failure.queue_pair == 0 && failure.queue == nullptr)
-    return !domain_.empty() && domain_.device().gone();
+    return domain_ != nullptr && domain_->device().gone();
   const auto is_of = [&](const verbs::Connection& connection) {
     return connection.queue_pair().number() == failure.queue_pair;
   };
@@ -306,16 +240,19 @@ bool RdmaServerEndpoint::hit_by(const DeviceFailure& failure) noexcept {
 
 bool RdmaServerEndpoint::device_gone() noexcept {
   const remora::detail::MutexLock lock{mutex_};
-  return !domain_.empty() && domain_.device().gone();
+  return domain_ != nullptr && domain_->device().gone();
 }
 
 void RdmaServerEndpoint::leave_device() noexcept {
   shutdown();
   destroy_lanes();
+  // Destroyed without the lock: end_members() takes that one while it holds the domain's own.
+  const std::shared_ptr<GrantDomain> left = domain();
+  if (left != nullptr) left->leave(*this);
   const remora::detail::MutexLock lock{mutex_};
   if (channel_) reaper_->take(std::move(*channel_));
   channel_.reset();
-  domain_ = {};
+  domain_.reset();
   leased_.reset();
 }
 
@@ -323,7 +260,8 @@ void RdmaServerEndpoint::shutdown() noexcept {
   lane_registry_->forget(this);
   const remora::detail::MutexLock lock{mutex_};
   over_ = true;
-  for (const ServerLane& lane : lanes_) (void)lane.connection->queue_pair().to_error();
+  for (const ServerLane& lane : lanes_)
+    if (!lane.connection->queue_pair().to_error()) lanes_may_serve_.store(true);
   // Each receive says how it ended; a device may take a moment for that.
   constexpr std::chrono::milliseconds kFlushTime{5};
   const Deadline flushed = Clock::now() + kFlushTime;
@@ -355,20 +293,56 @@ Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
   auto* const old = dynamic_cast<RdmaServerEndpoint*>(&before);
   if (old == nullptr || old->device_ != device_)
     return Error{Code::kUnsupported, "resume over another transport or device"};
-  const std::scoped_lock lock{mutex_, old->mutex_};
-  mutex_.assert_held();
-  old->mutex_.assert_held();
   if (by_windows_ != old->by_windows_)
     return Error{Code::kUnsupported, "resume by a client that uses keys in another way"};
+  const std::shared_ptr<GrantDomain> own = domain();
+  if (own == nullptr) return gone();
   // Its registrations are of its domain, and so are the new lanes: the keys stay. Windows have
   // gone with their lanes, and are bound again when the client asks for their keys. So are the
   // registrations of a device that has gone and returned.
-  given_up_ = old->given_up_;
-  if (!old->domain_.empty() && old->domain_.device() == domain_.device())
-    domain_ = old->domain_;
-  else if (!renews_keys_)
+  const std::shared_ptr<GrantDomain> theirs = old->domain();
+  if (theirs != nullptr && theirs->device() == own->device()) {
+    if (!move_to(theirs))
+      return Error{Code::kUnsupported, "resume of a session whose keys could not be taken back"};
+    return {};
+  }
+  if (!renews_keys_)
     return Error{Code::kUnsupported, "resume over a device that has gone and returned"};
+  given_up_->add_all(*old->given_up_);
   return {};
+}
+
+void RdmaServerEndpoint::join_client(std::string_view name, const config::SecretKey& key) noexcept {
+  const std::shared_ptr<GrantDomain> own = domain();
+  // Windows keep the lanes of one session apart from those of another in one domain.
+  if (own == nullptr || by_windows_) return;
+  const auto shared = domains_->of(own->device(), name, key);
+  if (!shared || !move_to(*shared))
+    log::debug("rdma: {}: its registrations are not shared with other sessions of its client",
+               peer_);
+}
+
+bool RdmaServerEndpoint::move_to(const std::shared_ptr<GrantDomain>& domain) {
+  if (!domain->enter(*this)) return false;
+  std::shared_ptr<GrantDomain> before = domain;
+  {
+    const remora::detail::MutexLock lock{mutex_};
+    REMORA_ASSERT(lanes_.empty(), "a lane stays in the domain in which it was made");
+    domain_.swap(before);
+  }
+  if (before != nullptr && before != domain) before->leave(*this);
+  given_up_ = domain->given_up();
+  return true;
+}
+
+std::function<void()> RdmaServerEndpoint::end_lanes() {
+  shutdown();
+  destroy_lanes();
+  return [destruction = destruction_] { destruction->wait(); };
+}
+
+void RdmaServerEndpoint::end_sharing_sessions() noexcept {
+  if (const auto shared = domain()) shared->end_members();
 }
 
 WindowLanes RdmaServerEndpoint::window_lanes() {
@@ -396,7 +370,7 @@ Result<std::uint32_t> RdmaServerEndpoint::number_of_next(std::optional<std::uint
   return number;
 }
 
-verbs::ProtectionDomain RdmaServerEndpoint::domain() {
+std::shared_ptr<GrantDomain> RdmaServerEndpoint::domain() {
   const remora::detail::MutexLock lock{mutex_};
   return domain_;
 }

@@ -4,16 +4,19 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <remora/assert.h>
 #include <remora/config/rdma_settings.h>
+#include <remora/config/secret_key.h>
 #include <remora/mutex.h>
 #include <remora/verbs/verbs.h>
 
@@ -22,6 +25,8 @@
 #include "transport/rdma/budget.h"
 #include "transport/rdma/control.h"
 #include "transport/rdma/given_up_keys.h"
+#include "transport/rdma/grant_domain.h"
+#include "transport/rdma/grant_domains.h"
 #include "transport/rdma/lane.h"
 #include "transport/rdma/reaper.h"
 #include "transport/rdma/windows.h"
@@ -117,14 +122,17 @@ class LaneDestruction {
 };
 
 /// One client's control channel, lanes and grants, the server's side.
-class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
+class RdmaServerEndpoint final : public ServerEndpoint,
+                                 private LaneKeyRenewal,
+                                 private GrantDomain::Member {
  public:
-  /// `reaper`: destroys what the device may be slow with. `budget`: of registrations. `leased`:
+  /// `reaper`: destroys what the device may be slow with. `domains`: of the server's clients;
+  /// `domain`: of this connection alone, see join_client(). `budget`: of registrations. `leased`:
   /// null without windows on this device. `events`: of `buffers` and `connection`.
   RdmaServerEndpoint(std::shared_ptr<LaneRegistry> lane_registry, std::shared_ptr<Reaper> reaper,
-                     verbs::ProtectionDomain domain, std::shared_ptr<Budget> budget,
-                     std::shared_ptr<const LeasedMemory> leased, ControlBuffers buffers,
-                     verbs::Connection connection, FdSet events);
+                     std::shared_ptr<GrantDomains> domains, verbs::ProtectionDomain domain,
+                     std::shared_ptr<Budget> budget, std::shared_ptr<const LeasedMemory> leased,
+                     ControlBuffers buffers, verbs::Connection connection, FdSet events);
   ~RdmaServerEndpoint() override;
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
@@ -146,6 +154,7 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
   void flush(Deadline deadline) noexcept override {
     if (channel_) channel_->buffers.flush(deadline);
   }
+  void join_client(std::string_view name, const config::SecretKey& key) noexcept override;
   void expect_lanes(const LaneTicket& ticket) noexcept override;
   LaneKeyRenewal* use_lane_keys() noexcept override {
     by_windows_ = leased_ != nullptr;
@@ -159,10 +168,13 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
   Status add_lane(verbs::ConnectionRequest& request, std::optional<std::uint32_t> said,
                   const config::RdmaSettings& settings = {});
 
+  [[nodiscard]] bool registers_grants() const noexcept override { return !by_windows_.load(); }
   Result<Grant> grant(const GrantRequest& request) noexcept override;
   void shutdown() noexcept override;
   void destroy_lanes() noexcept override;
   void await_destroyed() noexcept override { destruction_->wait(); }
+  [[nodiscard]] bool lanes_may_serve() const noexcept override { return lanes_may_serve_.load(); }
+  void end_sharing_sessions() noexcept override;
   [[nodiscard]] bool hit_by(const DeviceFailure& failure) noexcept override;
   [[nodiscard]] bool device_gone() noexcept override;
   void leave_device() noexcept override;
@@ -170,6 +182,10 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
 
  private:
   Status renew(Grant& grant) noexcept override;
+  std::function<void()> end_lanes() override;
+  /// The lanes and grants of this session are in `domain` from now on; it has none yet. False: the
+  /// domain is retired, and nothing has changed. Worker.
+  bool move_to(const std::shared_ptr<GrantDomain>& domain);
   Result<Grant> grant_windows(const GrantRequest& request);
   Status renew_windows(Grant& grant);
   /// The key of each extent for each lane that there is.
@@ -182,7 +198,7 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
   /// Errors: kLimitExceeded; kProtocol: the session has that one.
   [[nodiscard]] Result<std::uint32_t> number_of_next(std::optional<std::uint32_t> said) const
       REMORA_REQUIRES(mutex_);
-  [[nodiscard]] verbs::ProtectionDomain domain();
+  [[nodiscard]] std::shared_ptr<GrantDomain> domain();
   /// Takes the notices that a lane's receives have brought, as long as there is room for them. A
   /// receive that failed says that the lane is dead, here and from then on.
   Status collect(ServerLane& lane) REMORA_REQUIRES(mutex_);
@@ -192,13 +208,14 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
 
   std::shared_ptr<LaneRegistry> lane_registry_;
   std::shared_ptr<Reaper> reaper_;
+  const std::shared_ptr<GrantDomains> domains_;
   const std::shared_ptr<Budget> budget_;        ///< of registrations
   std::shared_ptr<const LeasedMemory> leased_;  ///< null: no windows on this device; worker
   std::atomic<bool> by_windows_{false};  ///< grants are; written before there are any, or lanes
   bool renews_keys_ = false;             ///< the client asks for keys after a resume; worker
   std::optional<BudgetShare> share_;     ///< of the control channel's buffers; a client's only
-  /// Of grants that are registrations, and of their lanes. Empty after leave_device().
-  verbs::ProtectionDomain domain_ REMORA_GUARDED_BY(mutex_);
+  /// Of grants that are registrations, and of their lanes. Null after leave_device().
+  std::shared_ptr<GrantDomain> domain_ REMORA_GUARDED_BY(mutex_);
   FdSet events_;
   std::string peer_;
   std::string device_;
@@ -211,8 +228,11 @@ class RdmaServerEndpoint final : public ServerEndpoint, private LaneKeyRenewal {
   std::vector<ServerLane> dead_ REMORA_GUARDED_BY(mutex_);  ///< until destroy_lanes()
   std::shared_ptr<LaneDestruction> destruction_ = std::make_shared<LaneDestruction>();
   std::deque<Notice> notices_ REMORA_GUARDED_BY(mutex_);
-  /// Of the session, whose next endpoint goes on with it; its pointer is the worker's.
-  std::shared_ptr<GivenUpKeys> given_up_ = std::make_shared<GivenUpKeys>();
+  /// Of domain_, and kept while the device is away: the session's next endpoint goes on with it.
+  /// Worker.
+  std::shared_ptr<GivenUpKeys> given_up_;
+  /// shutdown() could not move a lane to its error state.
+  std::atomic<bool> lanes_may_serve_{false};
 };
 
 }  // namespace remora::transport::rdma

@@ -255,6 +255,14 @@ Result<std::unique_ptr<WindowGrant>> WindowGrant::create(std::shared_ptr<const L
     if (!share) return share.error();
     made->own_share_.emplace(std::move(*share));
   }
+  if (own != 0 && memory.budgets().bytes != nullptr) {
+    std::uint64_t own_bytes = 0;
+    for (const MemoryStretch& stretch : request.extents)
+      if (is_own(stretch)) own_bytes += stretch.length_bytes;
+    auto share = BudgetShare::take(memory.budgets().bytes, own_bytes);
+    if (!share) return share.error();
+    made->own_bytes_share_.emplace(std::move(*share));
+  }
   made->own_.reserve(own);  // what points at them stays right
   for (const MemoryStretch& stretch : request.extents) {
     if (const auto found = memory.find(stretch)) {
@@ -279,6 +287,7 @@ void WindowGrant::leave_device() noexcept {
   stretches_.clear();
   own_.clear();
   own_share_.reset();
+  own_bytes_share_.reset();
   share_.reset();
   lanes_admitted_ = 0;
   leased_.reset();

@@ -54,6 +54,7 @@ class LeasedMemory {
   struct Budgets {
     std::shared_ptr<Budget> registrations;
     std::shared_ptr<Budget> windows;
+    std::shared_ptr<Budget> bytes{};  ///< of grants' own registrations; null: not counted
   };
   /// `hold` keeps the bytes of `pieces`, and goes after the registrations. **Blocks** while they
   /// are pinned, and ends between two pieces at `stop`. Errors: kOutOfMemory (see
@@ -192,7 +193,8 @@ class WindowGrant final : public GrantHandle {
   const std::vector<MemoryStretch> request_;
   const Rights asked_;
   const verbs::Access rights_;
-  std::optional<BudgetShare> own_share_;          ///< of the next
+  std::optional<BudgetShare> own_share_;          ///< of own_
+  std::optional<BudgetShare> own_bytes_share_;    ///< of the bytes of own_
   std::vector<verbs::MemoryRegion> own_;          ///< registered for this grant alone
   std::vector<LeasedRange> stretches_;            ///< in the region's order
   std::vector<std::weak_ptr<WindowLane>> lanes_;  ///< that may have windows of it

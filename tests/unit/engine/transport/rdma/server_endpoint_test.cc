@@ -2,46 +2,20 @@
 
 #include "transport/rdma/server_endpoint.h"
 
-#include <chrono>
 #include <gtest/gtest.h>
 #include <map>
 #include <memory>
-#include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "transport/rdma/completion_vector.h"
-#include "unit/verbs/fake_verbs.h"
+#include "unit/engine/transport/rdma/endpoint_fixture.h"
 
 namespace remora::transport::rdma {
 namespace {
 
-class RdmaServerEndpointTest : public test::FakeTest {
+class RdmaServerEndpointTest : public test::RdmaEndpointFixture {
  protected:
-  static Deadline later() { return Clock::now() + std::chrono::seconds{10}; }
-  static verbs::Address peer() { return verbs::Address::parse("10.0.0.1", 7471).value(); }
-  void play(std::string_view name) { fake_.play(*test::find_device_profile(name)); }
-  std::unique_ptr<RdmaServerEndpoint> connect() {
-    auto connector = verbs::Connector::resolve(peer(), later(), {}, fake_.table).value();
-    auto domain = connector.device().allocate_domain().value();
-    auto buffers = ControlBuffers::create(domain).value();
-    EXPECT_TRUE(connector.create_queue_pair(buffers.builder()));
-    return std::make_unique<RdmaServerEndpoint>(
-        lanes_, reaper_, std::move(domain), registrations_.of("fake0", 0), nullptr,
-        std::move(buffers), connector.connect(later()).value(), FdSet::create().value());
-  }
-  Result<Grant> grant(RdmaServerEndpoint& endpoint, std::uint64_t offset = 0,
-                      std::uint64_t length = 4096) {
-    const MemoryStretch stretch{memory_.data() + offset, length};
-    return endpoint.grant({.extents = {&stretch, 1}, .rights = Rights::kAll});
-  }
-  /// Whether a request of `before` would be carried out by `now`.
-  static bool reaches(const WireExtent& before, const WireExtent& now) {
-    return before.remote_key == now.remote_key &&
-           before.remote_address < now.remote_address + now.length_bytes &&
-           now.remote_address < before.remote_address + before.length_bytes;
-  }
   /// Opens and gives up what `rounds` say, one after the other: no key of before reaches anything.
   void expect_no_return(RdmaServerEndpoint& endpoint, std::vector<WireExtent>& before,
                         std::uint64_t offset, std::uint64_t length) {
@@ -51,11 +25,6 @@ class RdmaServerEndpointTest : public test::FakeTest {
     before.push_back(made->extents[0]);
     EXPECT_TRUE(made->handle->revoke());
   }
-
-  RegistrationBudgets registrations_{1000};
-  std::vector<std::byte> memory_ = std::vector<std::byte>(16'384);
-  std::shared_ptr<LaneRegistry> lanes_ = std::make_shared<LaneRegistry>();
-  std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>();
 };
 
 /// A thread of the client that was stopped between its check and its post sends the old key when
@@ -128,6 +97,26 @@ TEST_F(RdmaServerEndpointTest, DeviceWithoutAtomicsServesLanesThatHaveNoRightToT
   ASSERT_OK(endpoint->add_lane(**request, 0));
   made->handle.reset();
   *made = {};
+  endpoint.reset();
+  reaper_.reset();
+}
+
+/// Its session's grants may then count as ended only when it is destroyed.
+TEST_F(RdmaServerEndpointTest, LaneThatCannotBeMovedToItsErrorStateMayServeUntilItIsDestroyed) {
+  play("mlx5");
+  auto endpoint = connect();
+  auto listener = verbs::ConnectionListener::bind(peer(), 8, fake_.table).value();
+  fake_.knock("");
+  auto request = listener.next_request();
+  ASSERT_OK(request);
+  ASSERT_TRUE(request->has_value());
+  ASSERT_OK(endpoint->add_lane(**request, 0));
+  EXPECT_FALSE(endpoint->lanes_may_serve());
+  fake_.fail("modify_qp");
+  endpoint->shutdown();
+  EXPECT_TRUE(endpoint->lanes_may_serve());
+  endpoint->destroy_lanes();
+  endpoint->await_destroyed();
   endpoint.reset();
   reaper_.reset();
 }

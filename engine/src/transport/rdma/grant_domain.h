@@ -1,0 +1,158 @@
+#pragma once
+
+/// Where the lanes of a client and the registrations of its grants are: a protection domain. All
+/// sessions of a client that prove the same key share one on each device, and in it one
+/// registration for each region. A session that proves no key has a domain of its own, and its
+/// grants share nothing.
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <remora/mutex.h>
+#include <remora/result.h>
+#include <remora/verbs/memory_region.h>
+#include <remora/verbs/protection_domain.h>
+
+#include "transport/grant.h"
+#include "transport/rdma/budget.h"
+#include "transport/rdma/given_up_keys.h"
+
+namespace remora::transport::rdma {
+
+/// What grants that are registrations may take of a device.
+struct GrantBudgets {
+  std::shared_ptr<Budget> registrations;
+  std::shared_ptr<Budget> bytes{};  ///< null: not counted
+};
+
+/// What the budgets have admitted, given back on destruction.
+struct GrantShare {
+  BudgetShare registrations;
+  std::optional<BudgetShare> bytes;
+};
+
+class RegistrationHold;
+
+/// Thread-safe.
+class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
+ public:
+  /// A session whose lanes are in the domain.
+  class Member {
+   public:
+    virtual ~Member() = default;
+    /// Ends the lanes and the channel. The result waits until the lanes are destroyed, and may be
+    /// called when the member has gone. Any thread.
+    virtual std::function<void()> end_lanes() = 0;
+  };
+  enum class Sharing : std::uint8_t { kNone, kOneClient };
+
+  GrantDomain(verbs::ProtectionDomain domain, Sharing sharing, GrantBudgets budgets,
+              std::shared_ptr<GivenUpKeys> given_up = std::make_shared<GivenUpKeys>()) noexcept
+      : domain_{std::move(domain)},
+        sharing_{sharing},
+        budgets_{std::move(budgets)},
+        given_up_{std::move(given_up)} {}
+  GrantDomain(const GrantDomain&) = delete;
+  GrantDomain& operator=(const GrantDomain&) = delete;
+  ~GrantDomain();
+
+  [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }
+  [[nodiscard]] const verbs::Device& device() const noexcept { return domain_.device(); }
+  [[nodiscard]] const std::shared_ptr<GivenUpKeys>& given_up() const noexcept { return given_up_; }
+
+  /// The registration of the request's memory with the request's rights: one that another session
+  /// of the client holds, or a new one. A registration of an older epoch is never shared. `kept`:
+  /// what the grant had been admitted for on a device that has gone, used instead of a new share.
+  /// **Blocks** while pages are pinned. Errors: kLimitExceeded, before the device is asked; those
+  /// of verbs::ProtectionDomain::register_bytes().
+  [[nodiscard]] Result<RegistrationHold> acquire(const GrantRequest& request,
+                                                 std::shared_ptr<GrantShare> kept);
+
+  /// From now on end_members() ends the lanes of `member` too. False: the domain is retired, and
+  /// takes no more.
+  [[nodiscard]] bool enter(Member& member);
+  /// The member's lanes may end after that, but it adds none. Idempotent.
+  void leave(Member& member) noexcept;
+  /// A key of the domain could not be taken back. Ends the lanes of all members, and **blocks**
+  /// until the devices have destroyed them. The domain takes no more members. Idempotent.
+  void end_members() noexcept;
+  [[nodiscard]] bool retired() const;
+
+ private:
+  friend class RegistrationHold;
+  /// What a registration is found by.
+  struct Key {
+    std::vector<std::pair<std::uintptr_t, std::uint64_t>> stretches;
+    std::uint32_t access = 0;
+    std::uint64_t epoch = 0;
+    std::uint64_t serial = 0;  ///< 0: it may be shared
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Entry {
+    std::size_t holders = 0;  ///< guarded by the mutex of the domain
+    remora::detail::Mutex mutex;
+    std::shared_ptr<GrantShare> share REMORA_GUARDED_BY(mutex);
+    std::vector<WireExtent> extents REMORA_GUARDED_BY(mutex);
+    std::vector<verbs::MemoryRegion> memory REMORA_GUARDED_BY(mutex);  ///< empty: not registered
+  };
+  using Entries = std::map<Key, std::shared_ptr<Entry>>;
+
+  [[nodiscard]] Key key_of(const GrantRequest& request, verbs::Access access)
+      REMORA_REQUIRES(mutex_);
+  Status register_memory(Entry& entry, const GrantRequest& request, verbs::Access access,
+                         std::shared_ptr<GrantShare> kept) REMORA_REQUIRES(entry.mutex);
+  [[nodiscard]] Result<std::shared_ptr<GrantShare>> admit(const GrantRequest& request) const;
+  /// Deregisters the memory where no other grant holds it.
+  Status release(const Key& key, const std::shared_ptr<Entry>& entry) noexcept;
+
+  const verbs::ProtectionDomain domain_;
+  const Sharing sharing_;
+  const GrantBudgets budgets_;
+  const std::shared_ptr<GivenUpKeys> given_up_;
+  /// Held for no call that waits for a device, but in end_members().
+  mutable remora::detail::Mutex mutex_;
+  Entries entries_ REMORA_GUARDED_BY(mutex_);
+  std::set<Member*> members_ REMORA_GUARDED_BY(mutex_);
+  std::uint64_t last_serial_ REMORA_GUARDED_BY(mutex_) = 0;
+  bool retired_ REMORA_GUARDED_BY(mutex_) = false;
+};
+
+/// One grant's part of a registration, given up on destruction. Movable; used by one thread at a
+/// time.
+class RegistrationHold {
+ public:
+  RegistrationHold(RegistrationHold&& other) noexcept = default;
+  RegistrationHold& operator=(RegistrationHold&& other) noexcept;
+  ~RegistrationHold() { (void)release(); }
+
+  [[nodiscard]] const std::shared_ptr<GrantDomain>& domain() const noexcept { return domain_; }
+  [[nodiscard]] std::vector<WireExtent> extents() const;
+  [[nodiscard]] std::shared_ptr<GrantShare> share() const;
+  /// The memory is deregistered where no other grant holds the registration. Once. Errors:
+  /// kProvider (errno kept): the key works in the domain for as long as there are lanes in it.
+  Status release() noexcept;
+
+ private:
+  friend class GrantDomain;
+  RegistrationHold(std::shared_ptr<GrantDomain> domain, GrantDomain::Key key,
+                   std::shared_ptr<GrantDomain::Entry> entry) noexcept
+      : domain_{std::move(domain)}, key_{std::move(key)}, entry_{std::move(entry)} {}
+
+  std::shared_ptr<GrantDomain> domain_;
+  GrantDomain::Key key_;
+  std::shared_ptr<GrantDomain::Entry> entry_;  ///< null: moved from, or released
+};
+
+/// The access of a registration whose grant has these rights on this device.
+[[nodiscard]] verbs::Access registration_access(Rights rights,
+                                                const verbs::Device& device) noexcept;
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,44 @@
+#pragma once
+
+/// A grant that is a registration, which other grants of the same client may share.
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <remora/result.h>
+
+#include "transport/grant.h"
+#include "transport/rdma/grant_domain.h"
+
+namespace remora::transport::rdma {
+
+/// Used by one thread at a time.
+class RegistrationGrant final : public GrantHandle {
+ public:
+  /// Without a registration yet.
+  explicit RegistrationGrant(const GrantRequest& request)
+      : stretches_{request.extents.begin(), request.extents.end()},
+        rights_{request.rights},
+        epoch_{request.epoch} {}
+
+  /// Has the memory registered in `domain`, instead of where it was before. Errors: those of
+  /// GrantDomain::acquire(). **Blocks** as that does.
+  Status register_in(const std::shared_ptr<GrantDomain>& domain, std::vector<WireExtent>& extents);
+  [[nodiscard]] bool is_in(const GrantDomain& domain) const noexcept {
+    return hold_ && hold_->domain().get() == &domain;
+  }
+  Status revoke() noexcept override;
+  void leave_device() noexcept override { (void)revoke(); }
+
+ private:
+  const std::vector<MemoryStretch> stretches_;
+  const Rights rights_;
+  const std::uint64_t epoch_;
+  /// Kept while the device is away: a session must be able to come back to its grants.
+  std::shared_ptr<GrantShare> share_;
+  std::optional<RegistrationHold> hold_;  ///< none: it has left its device, or is revoked
+};
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,67 @@
+/// Jobs run beside each other, each once, and all of them before the end.
+
+#include "server/registration_threads.h"
+
+#include <atomic>
+#include <future>
+#include <gtest/gtest.h>
+#include <memory>
+#include <utility>
+
+namespace remora::detail {
+namespace {
+
+TEST(RegistrationThreadsTest, RunEachJobBeforeTheyEnd) {
+  std::atomic<int> ran{0};
+  RegistrationThreads threads;
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(threads.enqueue([&ran] { ++ran; }));
+  threads.stop();
+  EXPECT_EQ(ran.load(), 100);
+  EXPECT_FALSE(threads.enqueue([] {})) << "the caller does it";
+  threads.stop();
+}
+
+TEST(RegistrationThreadsTest, OneThatWaitsKeepsNoOtherFromRunning) {
+  RegistrationThreads threads;
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  ASSERT_TRUE(threads.enqueue([released] { released.wait(); }));
+  for (std::size_t i = 1; i < RegistrationThreads::kMaxThreads; ++i) {
+    const auto ran = std::make_shared<std::promise<void>>();
+    ASSERT_TRUE(threads.enqueue([ran] { ran->set_value(); }));
+    ran->get_future().wait();
+  }
+  release.set_value();
+  (void)threads.drain();
+  EXPECT_FALSE(threads.drain()) << "there is none";
+}
+
+TEST(RegistrationThreadsTest, DrainWaitsForThoseThatRunAndThoseThatWait) {
+  RegistrationThreads threads;
+  std::atomic<int> ran{0};
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  const auto count = [&ran, released] {
+    released.wait();
+    ++ran;
+  };
+  for (std::size_t i = 0; i < 2 * RegistrationThreads::kMaxThreads; ++i)
+    ASSERT_TRUE(threads.enqueue(count));
+  EXPECT_EQ(ran.load(), 0);
+  auto drained = std::async(std::launch::async, [&threads] { return threads.drain(); });
+  release.set_value();
+  (void)drained.get();
+  EXPECT_EQ(ran.load(), static_cast<int>(2 * RegistrationThreads::kMaxThreads));
+}
+
+TEST(RegistrationThreadsTest, LetGoOfAJobBeforeItCountsAsDone) {
+  RegistrationThreads threads;
+  auto held = std::make_shared<int>(0);
+  const std::weak_ptr<int> seen = held;
+  ASSERT_TRUE(threads.enqueue([held = std::move(held)] {}));
+  (void)threads.drain();
+  EXPECT_TRUE(seen.expired());
+}
+
+}  // namespace
+}  // namespace remora::detail

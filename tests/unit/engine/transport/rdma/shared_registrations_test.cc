@@ -1,0 +1,278 @@
+/// Sessions that prove one key share a protection domain and its registrations.
+
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "transport/rdma/grant_domain.h"
+#include "transport/rdma/grant_domains.h"
+#include "transport/rdma/server_endpoint.h"
+#include "unit/engine/transport/rdma/endpoint_fixture.h"
+
+namespace remora::transport::rdma {
+namespace {
+
+class RdmaSharedRegistrationsTest : public test::RdmaEndpointFixture {
+ protected:
+  /// Of 32 bytes that differ.
+  static config::SecretKey key(unsigned first_byte) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    std::string text;
+    for (unsigned i = 0; i < config::SecretKey::kBytes; ++i) {
+      const unsigned byte = (first_byte + i) % 256;
+      text.push_back(kDigits[byte / 16]);
+      text.push_back(kDigits[byte % 16]);
+    }
+    return config::SecretKey::parse(text).value();
+  }
+  void SetUp() override { play("mlx5"); }
+  std::unique_ptr<RdmaServerEndpoint> join(std::string_view name, unsigned first_byte) {
+    auto endpoint = connect();
+    endpoint->join_client(name, key(first_byte));
+    return endpoint;
+  }
+  [[nodiscard]] int registered() const { return fake_.uses("reg_mr") + fake_.uses("reg_mr_iova"); }
+};
+
+TEST_F(RdmaSharedRegistrationsTest, SessionsOfOneKeyShareOneRegistrationOfARegion) {
+  auto first = join("cache", 1);
+  auto second = join("cache", 1);
+  EXPECT_EQ(domains_->count(), 1U);
+  const int before = registered();
+  auto one = grant(*first);
+  ASSERT_OK(one);
+  auto two = grant(*second);
+  ASSERT_OK(two);
+  EXPECT_EQ(registered(), before + 1);
+  EXPECT_EQ(registrations_->used(), 1U);
+  EXPECT_EQ(one->extents[0].remote_key, two->extents[0].remote_key);
+  EXPECT_EQ(one->extents[0].remote_address, two->extents[0].remote_address);
+  const int deregistered = fake_.uses("dereg_mr");
+  EXPECT_TRUE(one->handle->revoke());
+  *one = {};
+  EXPECT_EQ(fake_.uses("dereg_mr"), deregistered) << "the other session holds it";
+  EXPECT_EQ(registrations_->used(), 1U);
+  EXPECT_TRUE(two->handle->revoke());
+  *two = {};
+  EXPECT_EQ(fake_.uses("dereg_mr"), deregistered + 1);
+  EXPECT_EQ(registrations_->used(), 0U);
+  first.reset();
+  second.reset();
+  EXPECT_EQ(domains_->count(), 0U);
+  reaper_.reset();
+}
+
+TEST_F(RdmaSharedRegistrationsTest, SessionsOfOtherKeysOrOfNoneShareNothing) {
+  std::vector<std::unique_ptr<RdmaServerEndpoint>> sessions;
+  sessions.push_back(join("cache", 1));
+  sessions.push_back(join("cache", 2));   // the client's other key
+  sessions.push_back(join("backup", 1));  // another client
+  sessions.push_back(connect());
+  sessions.push_back(connect());
+  EXPECT_EQ(domains_->count(), 3U);
+  const int before = registered();
+  std::vector<Grant> grants;
+  for (const auto& session : sessions) grants.push_back(grant(*session).value());
+  EXPECT_EQ(registered(), before + 5);
+  EXPECT_EQ(registrations_->used(), 5U);
+  // Each grant of a session without a key has a registration of its own, as its keys are its own.
+  grants.push_back(grant(*sessions.back()).value());
+  EXPECT_EQ(registrations_->used(), 6U);
+  grants.clear();
+  EXPECT_EQ(registrations_->used(), 0U);
+  sessions.clear();
+  reaper_.reset();
+}
+
+TEST_F(RdmaSharedRegistrationsTest, GrantsOfOtherRightsMemoryOrEpochShareNothing) {
+  auto first = join("cache", 1);
+  auto second = join("cache", 1);
+  std::vector<Grant> grants;
+  grants.push_back(grant(*first, 0, 4096, Rights::kRead).value());
+  grants.push_back(grant(*second, 0, 4096, Rights::kRead).value());
+  EXPECT_EQ(registrations_->used(), 1U);
+  grants.push_back(grant(*second, 0, 4096, Rights::kAll).value());
+  EXPECT_EQ(registrations_->used(), 2U);
+  grants.push_back(grant(*second, 0, 8192, Rights::kRead).value());
+  EXPECT_EQ(registrations_->used(), 3U);
+  grants.push_back(grant(*second, 0, 4096, Rights::kRead, 1).value());
+  EXPECT_EQ(registrations_->used(), 4U);
+  grants.clear();
+  first.reset();
+  second.reset();
+  reaper_.reset();
+}
+
+/// A fence ends the grants of all sessions. No key of them may name the memory again, whichever
+/// session of the client gets the next grant.
+TEST_F(RdmaSharedRegistrationsTest, NoKeyOfBeforeAFenceReachesAGrantOfAnySession) {
+  auto first = join("cache", 1);
+  auto second = join("cache", 1);
+  std::vector<WireExtent> before;
+  for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
+    auto one = grant(*first, 0, 4096, Rights::kAll, epoch);
+    ASSERT_OK(one);
+    auto two = grant(*second, 0, 4096, Rights::kAll, epoch);
+    ASSERT_OK(two);
+    for (const WireExtent& each : before) {
+      EXPECT_FALSE(reaches(each, one->extents[0])) << epoch;
+      EXPECT_FALSE(reaches(each, two->extents[0])) << epoch;
+    }
+    before.push_back(one->extents[0]);
+    EXPECT_TRUE(one->handle->revoke());
+    EXPECT_TRUE(two->handle->revoke());
+  }
+  first.reset();
+  second.reset();
+  reaper_.reset();
+}
+
+TEST_F(RdmaSharedRegistrationsTest, SessionThatResumesGoesOnWithTheSharedRegistration) {
+  auto first = join("cache", 1);
+  auto other = join("cache", 1);
+  auto one = grant(*first).value();
+  auto two = grant(*other).value();
+  first->shutdown();
+  auto next = join("cache", 1);
+  ASSERT_OK(next->take_over(*first));
+  first.reset();
+  auto again = grant(*next).value();
+  EXPECT_EQ(registrations_->used(), 1U);
+  EXPECT_EQ(again.extents[0].remote_key, one.extents[0].remote_key);
+  one = {};
+  two = {};
+  again = {};
+  EXPECT_EQ(registrations_->used(), 0U);
+  next.reset();
+  other.reset();
+  reaper_.reset();
+}
+
+/// The client has changed its key meanwhile: the registrations stay where they are.
+TEST_F(RdmaSharedRegistrationsTest, SessionThatResumesByAnotherKeyStaysInItsDomain) {
+  auto first = join("cache", 1);
+  auto one = grant(*first).value();
+  first->shutdown();
+  auto next = join("cache", 2);
+  ASSERT_OK(next->take_over(*first));
+  first.reset();
+  auto again = grant(*next).value();
+  EXPECT_EQ(registrations_->used(), 1U);
+  one = {};
+  again = {};
+  next.reset();
+  reaper_.reset();
+}
+
+/// The key that the device keeps works on the lanes of each session in the domain.
+TEST_F(RdmaSharedRegistrationsTest, KeyThatCannotBeTakenBackEndsAllSessionsOfItsDomain) {
+  auto first = join("cache", 1);
+  auto second = join("cache", 1);
+  auto other = join("backup", 3);
+  auto one = grant(*first).value();
+  fake_.fail("dereg_mr");
+  EXPECT_CODE(one.handle->revoke(), kProvider);
+  one = {};
+  EXPECT_EQ(registrations_->used(), 1U) << "the device keeps it";
+  first->end_sharing_sessions();
+  auto listener = verbs::ConnectionListener::bind(peer(), 8, fake_.table).value();
+  {
+    fake_.knock("");
+    auto request = listener.next_request();
+    ASSERT_OK(request);
+    ASSERT_TRUE(request->has_value());
+    EXPECT_CODE(second->add_lane(**request, 0), kConnectionLost);
+    EXPECT_TRUE(other->add_lane(**request, 0).ok()) << "it is in another domain";
+  }
+  // Neither a new session nor a resumed one gets lanes in that domain.
+  auto third = join("cache", 1);
+  EXPECT_CODE(third->take_over(*second), kUnsupported);
+  auto grant_of_third = grant(*third);
+  ASSERT_OK(grant_of_third);
+  *grant_of_third = {};
+  for (auto* const session : {&first, &second, &other, &third}) session->reset();
+  reaper_.reset();
+}
+
+TEST_F(RdmaSharedRegistrationsTest, RegisteredBytesAreBoundedOverAllSessionsAndCountedOnce) {
+  const auto bytes = registered_bytes_budget(12'288);
+  domains_ = std::make_shared<GrantDomains>(registrations_, bytes);
+  auto first = join("cache", 1);
+  auto second = join("cache", 1);
+  auto other = join("backup", 3);
+  auto one = grant(*first, 0, 8192).value();
+  auto two = grant(*second, 0, 8192).value();
+  EXPECT_EQ(bytes->used(), 8192U);
+  const int before = registered();
+  const auto refused = grant(*other, 0, 8192);
+  EXPECT_CODE(refused, kLimitExceeded);
+  EXPECT_EQ(refused.error().subject(), "limits.registered_bytes_max");
+  EXPECT_EQ(refused.error().asked(), 16'384U);
+  EXPECT_EQ(refused.error().allowed(), 12'288U);
+  EXPECT_EQ(registered(), before) << "the device is not asked";
+  EXPECT_EQ(registrations_->used(), 1U) << "a refusal takes nothing";
+  auto less = grant(*other, 0, 4096).value();
+  EXPECT_EQ(bytes->used(), 12'288U);
+  one = {};
+  EXPECT_EQ(bytes->used(), 12'288U) << "the second session holds it";
+  two = {};
+  EXPECT_EQ(bytes->used(), 4096U);
+  less = {};
+  EXPECT_EQ(bytes->used(), 0U);
+  for (auto* const session : {&first, &second, &other}) session->reset();
+  reaper_.reset();
+}
+
+/// As the registration threads of a server do it: several register, the worker takes back.
+TEST_F(RdmaSharedRegistrationsTest, ThreadsThatOpenAndCloseTheSameRegionsShareThemAndLeaveNothing) {
+  constexpr std::size_t kThreads = 4;
+  constexpr std::uint64_t kRounds = 200;
+  std::vector<std::unique_ptr<RdmaServerEndpoint>> sessions;
+  for (std::size_t i = 0; i < kThreads; ++i) sessions.push_back(join("cache", 1));
+  const int registered_before = registered(), deregistered_before = fake_.uses("dereg_mr");
+  std::vector<std::thread> threads;
+  for (const auto& session : sessions)
+    threads.emplace_back([this, &endpoint = *session] {
+      for (std::uint64_t round = 0; round < kRounds; ++round) {
+        auto one = grant(endpoint, 0, 4096, Rights::kAll, round);
+        ASSERT_OK(one);
+        auto two = grant(endpoint, 4096 * (1 + round % 2), 4096);
+        ASSERT_OK(two);
+        EXPECT_NE(one->extents[0].remote_key, two->extents[0].remote_key);
+        EXPECT_TRUE(one->handle->revoke());
+        EXPECT_TRUE(two->handle->revoke());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(registrations_->used(), 0U);
+  EXPECT_EQ(registered() - registered_before, fake_.uses("dereg_mr") - deregistered_before);
+  sessions.clear();
+  reaper_.reset();
+}
+
+/// Costs: what the device has to do for a hundred sessions of one client with 64 regions each.
+TEST_F(RdmaSharedRegistrationsTest, RegistrationsOfAClientDoNotGrowWithItsSessions) {
+  constexpr int kSessions = 100;
+  constexpr std::uint64_t kRegions = 64;
+  constexpr std::uint64_t kRegionBytes = 256;
+  reaper_ = std::make_shared<Reaper>(0);  // destroys on this thread
+  std::vector<std::unique_ptr<RdmaServerEndpoint>> sessions;
+  for (int i = 0; i < kSessions; ++i) sessions.push_back(join("cache", 1));
+  const int before = registered();
+  std::vector<Grant> grants;
+  for (const auto& session : sessions)
+    for (std::uint64_t region = 0; region < kRegions; ++region)
+      grants.push_back(grant(*session, region * kRegionBytes, kRegionBytes).value());
+  EXPECT_EQ(registered() - before, static_cast<int>(kRegions));
+  EXPECT_EQ(registrations_->used(), kRegions);
+  grants.clear();
+  EXPECT_EQ(registrations_->used(), 0U);
+  sessions.clear();
+  reaper_.reset();
+}
+
+}  // namespace
+}  // namespace remora::transport::rdma
