@@ -74,14 +74,12 @@ class Operation:
 
 def _end(owned: list[Any], held: dict[int, Operation], lock: threading.Lock) -> bool:
     """Waits for what is in flight, then releases the buffers. False: another thread is in a call."""
-    if not lock.acquire(blocking=False):
+    if lock.locked():
         return False  # at the end of the interpreter: a daemon thread, whose frames keep the buffers
-    try:
+    with lock:
         if owned:
             lib.remora_queue_free(owned.pop())
         held.clear()
-    finally:
-        lock.release()
     return True
 
 
@@ -132,22 +130,27 @@ class Ring:
     def closed(self) -> bool:
         return not self._owned
 
-    def _enter(self) -> None:
+    def _check_free(self) -> None:
+        """Call it before `with self._lock`. A `with` on a lock, unlike acquire() and `try`, leaves no
+        point at which a signal handler can raise with the lock taken and not given back."""
         if not self._owned:
             raise closed_error("queue")
-        if not self._lock.acquire(blocking=False):
-            if self._made_in != os.getpid():  # a thread of the parent was in a call during fork()
-                raise errors.make(errors.Code.CLOSED, errors.Reason.FORKED,
-                                  "a parent process made this queue, before fork()")
-            raise errors.make(errors.Code.BUSY, errors.Reason.NONE,
-                              "another thread is in a call of this queue, which has one owner at a "
-                              "time: give each thread a queue of its own")
+        if self._lock.locked():
+            raise self._busy_error()
+
+    def _busy_error(self) -> errors.Error:
+        if self._made_in != os.getpid():  # a thread of the parent was in a call during fork()
+            return errors.make(errors.Code.CLOSED, errors.Reason.FORKED,
+                               "a parent process made this queue, before fork()")
+        return errors.make(errors.Code.BUSY, errors.Reason.NONE,
+                           "another thread is in a call of this queue, which has one owner at a "
+                           "time: give each thread a queue of its own")
 
     def take(self, call: Callable[..., int], tag: Any, buffer: Any, data: Any,
              *arguments: Any) -> int:
         """Takes one operation, `call` being its function; returns the ticket."""
-        self._enter()
-        try:
+        self._check_free()
+        with self._lock:
             if len(self._held) >= self.depth:
                 raise errors.make(errors.Code.WOULD_BLOCK, errors.Reason.NONE,
                                   f"the queue is full: {self.depth} operations are in it; take "
@@ -166,36 +169,26 @@ class Ring:
                 check(lib.remora_queue_submit(self._queue, self._error), self._error)
                 raise closed_error("queue")
             return operation.ticket
-        finally:
-            self._lock.release()
 
     def submit(self) -> None:
-        self._enter()
-        try:
+        self._check_free()
+        with self._lock:
             check(lib.remora_queue_submit(self._queue, self._error), self._error)
-        finally:
-            self._lock.release()
 
     def barrier(self) -> None:
-        self._enter()
-        try:
+        self._check_free()
+        with self._lock:
             lib.remora_queue_barrier(self._queue)
-        finally:
-            self._lock.release()
 
     def select(self, region: Any) -> None:
-        self._enter()
-        try:
+        self._check_free()
+        with self._lock:
             check(lib.remora_queue_select(self._queue, region, self._error), self._error)
-        finally:
-            self._lock.release()
 
     def cancel(self, ticket: int) -> None:
-        self._enter()
-        try:
+        self._check_free()
+        with self._lock:
             check(lib.remora_queue_cancel(self._queue, ticket, self._error), self._error)
-        finally:
-            self._lock.release()
 
     def next_deadline_ns(self) -> int | None:
         """By CLOCK_MONOTONIC; None: nothing is in flight."""
@@ -230,26 +223,22 @@ class Ring:
 
     def wait(self, at_least: int) -> list[Completion]:
         """Submits, and waits for `at_least` completions or all that are in flight."""
-        self._enter()
-        try:
+        self._check_free()
+        with self._lock:
             check(lib.remora_queue_submit(self._queue, self._error), self._error)
             while len(self._ready) < at_least and self._held:
                 found = self._step(SLICE_NS, self._spin_ns)
                 if found == 0 and self.next_deadline_ns() is None:
                     self._held.clear()  # a handler raised before they were taken
             return self._hand_out()
-        finally:
-            self._lock.release()
 
     def progress(self) -> list[Completion]:
         """Those that have ended by now; asks for the next event of the descriptor. Never waits."""
-        self._enter()
-        try:
+        self._check_free()
+        with self._lock:
             while self._step(0, 0) == self._capacity:
                 pass
             return self._hand_out()
-        finally:
-            self._lock.release()
 
     def _hand_out(self) -> list[Completion]:
         handed = list(self._ready)
@@ -263,8 +252,8 @@ class Ring:
             self._ready.clear()
             return not self.closed
         until = time.monotonic() + seconds
-        self._enter()
-        try:
+        self._check_free()
+        with self._lock:
             for operation in list(self._held.values()):
                 if operation.ticket:
                     lib.remora_queue_cancel(self._queue, operation.ticket, NULL)
@@ -277,8 +266,6 @@ class Ring:
                     return False
             self._ready.clear()
             return True
-        finally:
-            self._lock.release()
 
     def close(self) -> None:
         """Waits for what is in flight (its deadline plus two seconds at most), drops the results and
@@ -286,5 +273,5 @@ class Ring:
         if not self._owned:
             return
         if not _end(self._owned, self._held, self._lock):
-            self._enter()  # raises
+            raise self._busy_error()
         self._ready.clear()
