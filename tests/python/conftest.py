@@ -157,7 +157,11 @@ class Child:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def line(self):
-        return self.process.stdout.readline().strip()
+        """Its next line. Byte by byte: communicate() would not see what a buffer had read ahead."""
+        text = b""
+        while not text.endswith(b"\n") and (byte := os.read(self.process.stdout.fileno(), 1)):
+            text += byte
+        return text.decode().strip()
 
     def say(self, line=""):
         self.process.stdin.write(line + "\n")
