@@ -129,6 +129,12 @@ TEST_F(BadInputTest, NullPointersAreNamed) {
          "spec");
   expect(REMORA_INVALID_ARGUMENT, remora_queue_wait(queue_, 1, nullptr, 1, nullptr, &error_),
          "completions");
+  remora_server* server = nullptr;
+  char no_text = 0;
+  char* diagnostics = &no_text;
+  expect(REMORA_INVALID_ARGUMENT, remora_server_start_file(nullptr, &server, &diagnostics, &error_),
+         "path");
+  EXPECT_EQ(diagnostics, nullptr);
   EXPECT_EQ(remora_queue_read(nullptr, 0, nullptr, 0, nullptr, 0), 0U);
   EXPECT_EQ(remora_region_size_bytes(nullptr), 0U);
   EXPECT_STREQ(remora_region_transport_reason(nullptr), "");
