@@ -1,0 +1,19 @@
+#pragma once
+
+/// A state in 32 bytes, the same for all states that differ only in the names of members and zones.
+
+#include <array>
+#include <cstdint>
+
+#include "state.h"
+
+namespace remora::volume_model {
+
+using Packed = std::array<std::uint64_t, 4>;
+
+/// Exact: every field is in it. Members are sorted by their fields, and of the two orders of the
+/// zones the smaller result is taken.
+[[nodiscard]] Packed pack(const State& state) noexcept;
+[[nodiscard]] State unpack(const Packed& packed) noexcept;
+
+}  // namespace remora::volume_model

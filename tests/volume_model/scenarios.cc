@@ -1,0 +1,61 @@
+#include "scenarios.h"
+
+#include <algorithm>
+#include <array>
+
+namespace remora::volume_model {
+
+namespace {
+
+constexpr Rules kFailOver{.claims = 1, .writes = 2, .crashes = 2};
+constexpr Rules kRebuild{.claims = 1, .writes = 1, .crashes = 1, .unknown = 1, .rebuilds = 1};
+constexpr Rules kDegraded{.claims = 1, .writes = 2, .crashes = 1, .rebuilds = 2, .degraded = true,
+                          .without_reader = true};
+constexpr Rules kExclusive{.exclusive = true, .claims = 1, .writes = 2, .crashes = 2};
+constexpr Rules kRestored{.restore = true, .claims = 2, .writes = 1, .crashes = 0};
+
+constexpr std::array kScenarios{
+    Scenario{"fail-over", kFailOver}, Scenario{"rebuild", kRebuild},
+    Scenario{"degraded", kDegraded},  Scenario{"exclusive", kExclusive},
+    Scenario{"restored", kRestored},
+};
+
+constexpr std::array kMutants{
+    MutantRun{"no-fence", Mutant::kNoFence, "fail-over"},
+    MutantRun{"primary-first", Mutant::kPrimaryFirst, "fail-over"},
+    MutantRun{"mark-after-write", Mutant::kMarkAfterWrite, "fail-over"},
+    MutantRun{"no-wait", Mutant::kNoWait, "fail-over"},
+    MutantRun{"no-confirmation", Mutant::kNoConfirmation, "fail-over"},
+    MutantRun{"fence-before-transaction", Mutant::kFenceBeforeTransaction, "fail-over"},
+    MutantRun{"read-while-promoting", Mutant::kReadWhilePromoting, "fail-over"},
+    MutantRun{"bitmap-not-copied", Mutant::kBitmapNotCopied, "degraded"},
+    MutantRun{"clear-unresolved", Mutant::kClearUnresolved, "fail-over"},
+    MutantRun{"same-region", Mutant::kSameRegion, "rebuild"},
+    MutantRun{"no-nonce", Mutant::kNoNonce, "rebuild"},
+    MutantRun{"no-writer-compare", Mutant::kNoWriterCompare, "fail-over"},
+    MutantRun{"reader-never-confirms", Mutant::kReaderNeverConfirms, "fail-over"},
+    MutantRun{"settled-is-equal", Mutant::kSettledIsEqual, "fail-over"},
+    MutantRun{"end-unresolved", Mutant::kEndUnresolved, "fail-over"},
+    MutantRun{"keep-syncing", Mutant::kKeepSyncing, "rebuild"},
+    MutantRun{"two-words-in-flight", Mutant::kTwoWordsInFlight, "fail-over"},
+    MutantRun{"read-unresolved", Mutant::kReadUnresolved, "exclusive"},
+    MutantRun{"restore-removes-unseen", Mutant::kRestoreRemovesUnseen, "restored"},
+    MutantRun{"restore-reads", Mutant::kRestoreReads, "restored"},
+    MutantRun{"header-before-fence", Mutant::kHeaderBeforeFence, "restored"},
+};
+
+template <class Runs>
+const typename Runs::value_type* find(const Runs& runs, std::string_view name) {
+  const auto found = std::find_if(runs.begin(), runs.end(),
+                                  [name](const auto& run) { return run.name == name; });
+  return found == runs.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::span<const Scenario> scenarios() noexcept { return kScenarios; }
+std::span<const MutantRun> mutant_runs() noexcept { return kMutants; }
+const Scenario* find_scenario(std::string_view name) noexcept { return find(kScenarios, name); }
+const MutantRun* find_mutant(std::string_view name) noexcept { return find(kMutants, name); }
+
+}  // namespace remora::volume_model
