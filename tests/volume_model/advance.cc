@@ -45,6 +45,7 @@ bool Expander::concerns(const State& state, int x, int m) const {
   const Writer& writer = state.writer[x];
   const Role role = state.member[m].side[x].role;
   if (role == Role::kOut || (role == Role::kSyncing && writer.spoiled)) return false;
+  if (writer.stage == Stage::kComplete) return false;
   if (writer.work == Work::kRebuildCopy || writer.work == Work::kCopyBits)
     return role == Role::kSyncing;
   switch (writer.stage) {
@@ -183,14 +184,10 @@ void Expander::finish(State& state, int x) const {
   for (Member& member : state.member) member.side[x].done = false;
 }
 
-/// A claimant copies each dirty zone, then clears the bitmap, then serves.
+/// When a claimant has copied each dirty zone, it clears the bitmap, then it serves.
 void Expander::repair_next(State& state, int x) const {
   Writer& writer = state.writer[x];
-  for (int zone = 0; zone < kZones; ++zone) {
-    if ((writer.dirty & zone_bit(zone)) == 0) continue;
-    begin_copy(state, x, Work::kCopy, zone);
-    return;
-  }
+  if (writer.dirty != 0) return;
   if (writer.marked == 0) {
     writer.phase = Phase::kServing;
     return;

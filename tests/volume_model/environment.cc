@@ -150,15 +150,9 @@ void Expander::crash_steps(const State& from, Successors& to) const {
   }
 }
 
+/// The snapshot was taken in the first state. Nothing tells the members, or a writer that asks
+/// nothing of the store.
 void Expander::restore_steps(const State& from, Successors& to) const {
-  if (from.store.snapshot == Snapshot::kNone) {
-    State& state = add_successor(from, {StepKind::kTakeSnapshot}, to);
-    state.store.snapshot = Snapshot::kTaken;
-    state.store.snapshot_w = from.store.w;
-    state.store.snapshot_promoting = from.store.promoting;
-    for (Member& member : state.member) member.snapshot_role = member.role;
-    for (Writer& writer : state.writer) writer.newer = false;
-  }
   if (from.store.snapshot != Snapshot::kOutdated) return;
   State& state = add_successor(from, {StepKind::kRestore}, to);
   Configuration wanted;

@@ -68,6 +68,11 @@ State Expander::first_state() const {
     if (rules_.degraded) member.bits = zone_bit(0);
   }
   if (rules_.degraded) writer.marked = zone_bit(0);
+  if (rules_.restore) {
+    state.store.snapshot = Snapshot::kTaken;
+    state.store.snapshot_w = state.store.w;
+    for (Member& member : state.member) member.snapshot_role = member.role;
+  }
   return state;
 }
 
@@ -86,8 +91,9 @@ void Expander::forget_reader(State& state) const {
 }
 
 /// A region that no configuration names and no client can reach.
-void Expander::forget_region(Member& member) const {
-  if (member.role != Role::kOut || member.reader_primary || rules_.restore) return;
+void Expander::forget_region(const State& state, Member& member) const {
+  if (member.role != Role::kOut || member.reader_primary) return;
+  if (rules_.restore && state.store.snapshot != Snapshot::kRestored) return;
   if (broken(Mutant::kSameRegion)) return;
   const bool known = std::any_of(member.side.begin(), member.side.end(),
                                  [](const Side& side) { return side.role != Role::kOut; });
@@ -100,7 +106,9 @@ void Expander::forget_region(Member& member) const {
 
 /// A replaced writer without a grant can do nothing any more.
 void Expander::forget_writer(State& state, int x) const {
-  if (rules_.restore || state.writer[x].w == state.store.w || state.writer[x].w == 0) return;
+  const Writer& writer = state.writer[x];
+  const bool replaced = writer.w != state.store.w || (rules_.restore && !writer.current);
+  if (!replaced || writer.w == 0) return;
   if (broken(Mutant::kNoConfirmation) || broken(Mutant::kNoWriterCompare)) return;
   if (std::any_of(state.member.begin(), state.member.end(),
                   [x](const Member& member) { return member.side[x].grant != Grant::kNone; }))
@@ -135,7 +143,7 @@ void Expander::forget_dead(State& state) const {
     for (Member& member : state.member) member.late_role = Role::kOut;
   }
   forget_reader(state);
-  for (Member& member : state.member) forget_region(member);
+  for (Member& member : state.member) forget_region(state, member);
 }
 
 }  // namespace remora::volume_model

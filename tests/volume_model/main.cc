@@ -1,8 +1,10 @@
-/// volume_model scenario NAME | mutant NAME [SCENARIO] | list
+/// volume_model all | scenario NAME | mutant NAME [SCENARIO] | list
 ///
-/// `scenario`: succeeds if no reachable state violates an invariant, and all were visited.
-/// `mutant`: succeeds if a counterexample is found, and prints it.
+/// `scenario` succeeds if every reachable state was visited and none violates an invariant.
+/// `mutant` succeeds if it finds a counterexample, and prints it.
+/// `all` runs both kinds, and succeeds if each did, and if each kind of step was taken.
 
+#include <array>
 #include <cstdio>
 #include <ctime>
 #include <string>
@@ -18,7 +20,11 @@ using namespace remora::volume_model;
 /// 44 bytes a state and its parts of two tables while one grows: below 2 GiB.
 constexpr std::size_t kStatesMax = 30'000'000;
 
-int run(std::string_view name, const Rules& rules, bool expect_violation) {
+/// Steps taken so far, by kind, in scenarios without a mutant.
+using Taken = std::array<std::size_t, kStepKinds>;
+
+bool run(std::string_view name, const Rules& rules, Taken& taken) {
+  const bool expect_violation = rules.mutant != Mutant::kNone;
   const std::clock_t start = std::clock();  // of this process: the machine may do other work
   const SearchResult result = search(rules, kStatesMax);
   const double spent = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
@@ -27,10 +33,12 @@ int run(std::string_view name, const Rules& rules, bool expect_violation) {
   if (result.counterexample) {
     const State first = Expander(rules).first_state();
     std::fputs(to_text(*result.counterexample, first).c_str(), stdout);
-    return expect_violation ? 0 : 1;
+    return expect_violation;
   }
+  if (!expect_violation)
+    for (std::size_t kind = 0; kind < kStepKinds; ++kind) taken[kind] += result.of_kind[kind];
   std::printf("no violation%s\n", result.complete ? ", every state visited" : ", NOT COMPLETE");
-  return result.complete && !expect_violation ? 0 : 1;
+  return result.complete && !expect_violation;
 }
 
 int list() {
@@ -42,23 +50,53 @@ int list() {
   return 0;
 }
 
+bool run_scenario(const Scenario& scenario, Taken& taken) {
+  return run(scenario.name, scenario.rules, taken);
+}
+
+bool run_mutant(const MutantRun& mutant, std::string_view where, Taken& taken) {
+  const Scenario* scenario = find_scenario(where.empty() ? mutant.scenario : where);
+  if (scenario == nullptr) return false;
+  Rules rules = scenario->rules;
+  rules.mutant = mutant.mutant;
+  return run(mutant.name, rules, taken);
+}
+
+/// kReaderOpen is a step of a mutant alone.
+bool all_taken(const Taken& taken) {
+  bool all = true;
+  for (std::size_t kind = 0; kind < kStepKinds; ++kind) {
+    if (taken[kind] != 0 || static_cast<StepKind>(kind) == StepKind::kReaderOpen) continue;
+    const std::string_view text = to_text(static_cast<StepKind>(kind));
+    std::printf("never taken: %.*s\n", static_cast<int>(text.size()), text.data());
+    all = false;
+  }
+  return all;
+}
+
+bool run_all() {
+  Taken taken{};
+  bool good = true;
+  for (const Scenario& each : scenarios()) good = run_scenario(each, taken) && good;
+  good = all_taken(taken) && good;
+  for (const MutantRun& each : mutant_runs()) good = run_mutant(each, "", taken) && good;
+  std::printf("%s\n", good ? "all as expected" : "NOT AS EXPECTED");
+  return good;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string_view what = argc > 1 ? argv[1] : "";
   const std::string_view name = argc > 2 ? argv[2] : "";
+  Taken taken{};
   if (what == "list") return list();
+  if (what == "all") return run_all() ? 0 : 1;
   if (what == "scenario")
-    if (const Scenario* found = find_scenario(name)) return run(name, found->rules, false);
-  if (what == "mutant") {
-    if (const MutantRun* found = find_mutant(name)) {
-      const Scenario* scenario = find_scenario(argc > 3 ? argv[3] : found->scenario);
-      if (scenario == nullptr) return 2;
-      Rules rules = scenario->rules;
-      rules.mutant = found->mutant;
-      return run(name, rules, true);
-    }
-  }
-  std::fputs("usage: volume_model scenario NAME | mutant NAME [SCENARIO] | list\n", stderr);
+    if (const Scenario* found = find_scenario(name)) return run_scenario(*found, taken) ? 0 : 1;
+  if (what == "mutant")
+    if (const MutantRun* found = find_mutant(name))
+      return run_mutant(*found, argc > 3 ? argv[3] : "", taken) ? 0 : 1;
+  std::fputs("usage: volume_model all | scenario NAME | mutant NAME [SCENARIO] | list\n", stderr);
   return 2;
 }

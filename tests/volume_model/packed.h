@@ -11,8 +11,7 @@ namespace remora::volume_model {
 
 using Packed = std::array<std::uint64_t, 4>;
 
-/// Exact: every field is in it. Members are sorted by their fields, and of the two orders of the
-/// zones the smaller result is taken.
+/// Exact: every field is in it. Members and zones are sorted by their fields.
 [[nodiscard]] Packed pack(const State& state) noexcept;
 [[nodiscard]] State unpack(const Packed& packed) noexcept;
 

@@ -8,15 +8,19 @@ namespace remora::volume_model {
 namespace {
 
 constexpr Rules kFailOver{.claims = 1, .writes = 2, .crashes = 2};
-constexpr Rules kRebuild{.claims = 1, .writes = 1, .crashes = 1, .unknown = 1, .rebuilds = 1};
-constexpr Rules kDegraded{.claims = 1, .writes = 2, .crashes = 1, .rebuilds = 2, .degraded = true,
+constexpr Rules kRebuild{.claims = 1, .writes = 1, .crashes = 1, .rebuilds = 1};
+constexpr Rules kUnknown{.claims = 1, .writes = 1, .crashes = 1, .unknown = 1, .rebuilds = 1,
+                         .degraded = true, .without_reader = true};
+constexpr Rules kDegraded{.claims = 1, .writes = 1, .crashes = 0, .rebuilds = 2, .degraded = true,
                           .without_reader = true};
-constexpr Rules kExclusive{.exclusive = true, .claims = 1, .writes = 2, .crashes = 2};
+constexpr Rules kExclusive{.exclusive = true, .claims = 1, .writes = 2, .crashes = 0};
+constexpr Rules kClaims{.claims = 2, .writes = 1, .crashes = 2};
 constexpr Rules kRestored{.restore = true, .claims = 2, .writes = 1, .crashes = 0};
 
 constexpr std::array kScenarios{
     Scenario{"fail-over", kFailOver}, Scenario{"rebuild", kRebuild},
     Scenario{"degraded", kDegraded},  Scenario{"exclusive", kExclusive},
+    Scenario{"unknown", kUnknown},    Scenario{"claims", kClaims},
     Scenario{"restored", kRestored},
 };
 
@@ -31,7 +35,7 @@ constexpr std::array kMutants{
     MutantRun{"bitmap-not-copied", Mutant::kBitmapNotCopied, "degraded"},
     MutantRun{"clear-unresolved", Mutant::kClearUnresolved, "fail-over"},
     MutantRun{"same-region", Mutant::kSameRegion, "rebuild"},
-    MutantRun{"no-nonce", Mutant::kNoNonce, "rebuild"},
+    MutantRun{"no-nonce", Mutant::kNoNonce, "unknown"},
     MutantRun{"no-writer-compare", Mutant::kNoWriterCompare, "fail-over"},
     MutantRun{"reader-never-confirms", Mutant::kReaderNeverConfirms, "fail-over"},
     MutantRun{"settled-is-equal", Mutant::kSettledIsEqual, "fail-over"},

@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#ifdef PROGRESS
-#include <cstdio>
-#include <ctime>
-#endif
 
 #include "packed.h"
 
@@ -127,15 +123,13 @@ SearchResult search(const Rules& rules, std::size_t states_max) {
     if (index == level_end) {
       ++result.depth;
       level_end = store.size();
-#ifdef PROGRESS
-      fprintf(stderr, "depth %zu states %zu +%zu cpu %.1f\n", result.depth, store.size(), level_end-index, double(clock())/CLOCKS_PER_SEC);
-#endif
     }
     const State state = unpack(store.at(index));
     successors.clear();
     expander.expand(state, successors);
     result.steps += successors.size();
     for (Successor& successor : successors) {
+      ++result.of_kind[static_cast<std::size_t>(successor.step.kind)];
       const Invariant violated = violation_of(successor, rules);
       if (violated != Invariant::kNone) {
         result.states = store.size();

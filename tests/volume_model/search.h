@@ -2,10 +2,12 @@
 
 /// A breadth-first search of every state that the protocol can reach within the bounds of a run.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rules.h"
@@ -22,6 +24,7 @@ struct SearchResult {
   std::size_t states = 0;  ///< distinct, after symmetry
   std::size_t steps = 0;   ///< successors that were made
   std::size_t depth = 0;
+  std::array<std::size_t, kStepKinds> of_kind{};  ///< steps, by kind
   bool complete = false;  ///< every reachable state was visited
   std::optional<Counterexample> counterexample;  ///< one with the fewest steps
 };
@@ -33,5 +36,6 @@ struct SearchResult {
 /// The counterexample, a line a step.
 [[nodiscard]] std::string to_text(const Counterexample& counterexample, const State& first);
 [[nodiscard]] std::string to_text(const Successor& step);
+[[nodiscard]] std::string_view to_text(StepKind kind);
 
 }  // namespace remora::volume_model

@@ -2,6 +2,8 @@
 
 /// The steps of the protocol: from one state, every state that one step leads to.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -41,9 +43,9 @@ enum class StepKind : std::uint8_t {
   kOwnerRead,
   kTick,
   kCrash,
-  kTakeSnapshot,
   kRestore,
 };
+inline constexpr std::size_t kStepKinds = static_cast<std::size_t>(StepKind::kRestore) + 1;
 
 struct Step {
   StepKind kind = StepKind::kTick;
@@ -75,7 +77,7 @@ class Expander {
  private:
   // invariants.cc
   void forget_reader(State& state) const;
-  void forget_region(Member& member) const;
+  void forget_region(const State& state, Member& member) const;
   void forget_writer(State& state, int x) const;
 
   struct Configuration {
@@ -108,6 +110,7 @@ class Expander {
   // write.cc: what a serving writer may begin.
   void serving_steps(const State& from, int x, Successors& to) const;
   void write_steps(const State& from, int x, int zone, Successors& to) const;
+  void copy_step(const State& from, int x, int zone, Successors& to) const;
   void settle_steps(const State& from, int x, Successors& to) const;
   void headers_step(const State& from, int x, Successors& to) const;
   void owner_read_steps(const State& from, int x, Successors& to) const;

@@ -42,12 +42,12 @@ const char* action(StepKind kind) {
     case StepKind::kStartWrite: return "begins a write";
     case StepKind::kAbandon: return "returns Indeterminate for its write";
     case StepKind::kSettle: return "has settled() at";
-    case StepKind::kStartCopy: return "reads the primary, and copies an unresolved zone";
+    case StepKind::kStartCopy: return "reads the primary, and begins to copy the zone to the backups";
     case StepKind::kStartClear: return "begins to clear the bit";
     case StepKind::kRemove: return "removes";
     case StepKind::kFenceOldPrimary: return "fences the old primary";
     case StepKind::kEndPromotion: return "ends the promotion";
-    case StepKind::kNonce: return "changes the key by a nonce, and reads it";
+    case StepKind::kNonce: return "goes on after the unknown outcome";
     case StepKind::kWriteHeaders: return "writes the headers";
     case StepKind::kAddMember: return "adds a syncing member at";
     case StepKind::kGiveUpSyncing: return "sees a write to the syncing member fail";
@@ -64,7 +64,6 @@ const char* action(StepKind kind) {
     case StepKind::kOwnerRead: return "reads from";
     case StepKind::kTick: return "time: T and the drift margin pass";
     case StepKind::kCrash: return "loses its memory:";
-    case StepKind::kTakeSnapshot: return "the store takes a snapshot";
     case StepKind::kRestore: return "the store is restored from the snapshot";
   }
   return "?";
@@ -98,6 +97,8 @@ std::string to_text(const Successor& successor) {
   if (step.unknown) text << " (outcome unknown)";
   return text.str();
 }
+
+std::string_view to_text(StepKind kind) { return action(kind); }
 
 std::string to_text(const Counterexample& counterexample, const State& first) {
   std::ostringstream text;

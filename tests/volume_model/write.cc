@@ -10,6 +10,9 @@ void Expander::serving_steps(const State& from, int x, Successors& to) const {
   const Writer& writer = from.writer[x];
   if (writer.phase < Phase::kReadingBits) return;
   settle_steps(from, x, to);
+  const ZoneSet to_copy = writer.phase == Phase::kRepairing ? writer.dirty : writer.unresolved;
+  for (int zone = 0; zone < kZones; ++zone)
+    if ((to_copy & zone_bit(zone)) != 0) copy_step(from, x, zone, to);
   if (writer.phase != Phase::kServing) return;
   for (int zone = 0; zone < kZones; ++zone) write_steps(from, x, zone, to);
   headers_step(from, x, to);
@@ -37,13 +40,6 @@ void Expander::write_steps(const State& from, int x, int zone, Successors& to) c
     advance(state, x);
   }
   const bool unresolved = (writer.unresolved & bit) != 0;
-  if (unresolved) {
-    State& state = add_successor(from, {StepKind::kStartCopy, self, -1, at}, to);
-    if (begin_copy(state, x, Work::kCopy, zone))
-      advance(state, x);
-    else
-      to.pop_back();
-  }
   const bool may_clear = broken(Mutant::kClearUnresolved) ||
                          (broken(Mutant::kSettledIsEqual) && !overlaps) ||
                          (!unresolved && !overlaps);
@@ -53,6 +49,18 @@ void Expander::write_steps(const State& from, int x, int zone, Successors& to) c
     begin(state, x, Work::kClear, 0, 0);
     advance(state, x);
   }
+}
+
+/// Makes a zone equal on all members: in a claimant's repair, and after an Indeterminate.
+void Expander::copy_step(const State& from, int x, int zone, Successors& to) const {
+  if (from.writer[x].work != Work::kNone || from.writer[x].frozen) return;
+  State& state = add_successor(
+      from, {StepKind::kStartCopy, static_cast<std::int8_t>(x), -1, static_cast<std::int8_t>(zone)},
+      to);
+  if (begin_copy(state, x, Work::kCopy, zone))
+    advance(state, x);
+  else
+    to.pop_back();
 }
 
 /// The session was resumed: what was posted before and has not taken effect never will.
