@@ -49,14 +49,11 @@ bool Expander::concerns(const State& state, int x, int m) const {
   if (writer.work == Work::kRebuildCopy || writer.work == Work::kCopyBits)
     return role == Role::kSyncing;
   switch (writer.stage) {
-    case Stage::kMark:
-      return true;
+    case Stage::kMark: return true;
     case Stage::kBackups:
       return role != Role::kPrimary || (rules_.exclusive && writer.work == Work::kWrite);
-    case Stage::kPrimary:
-      return role == Role::kPrimary;
-    case Stage::kComplete:
-      break;
+    case Stage::kPrimary: return role == Role::kPrimary;
+    case Stage::kComplete: break;
   }
   return false;
 }
@@ -64,19 +61,16 @@ bool Expander::concerns(const State& state, int x, int m) const {
 Stage Expander::stage_after(const Writer& writer) const {
   if (writer.work != Work::kWrite) return Stage::kComplete;
   const bool primary_first = broken(Mutant::kPrimaryFirst);
-  const bool mark_last = broken(Mutant::kMarkAfterWrite) &&
-                         (writer.marked & zone_bit(writer.zone)) == 0;
+  const bool mark_last =
+      broken(Mutant::kMarkAfterWrite) && (writer.marked & zone_bit(writer.zone)) == 0;
   const Stage after_data = mark_last ? Stage::kMark : Stage::kComplete;
   switch (writer.stage) {
     case Stage::kMark:
       if (broken(Mutant::kMarkAfterWrite)) return Stage::kComplete;
       return primary_first ? Stage::kPrimary : Stage::kBackups;
-    case Stage::kBackups:
-      return primary_first || rules_.exclusive ? after_data : Stage::kPrimary;
-    case Stage::kPrimary:
-      return primary_first ? Stage::kBackups : after_data;
-    case Stage::kComplete:
-      break;
+    case Stage::kBackups: return primary_first || rules_.exclusive ? after_data : Stage::kPrimary;
+    case Stage::kPrimary: return primary_first ? Stage::kBackups : after_data;
+    case Stage::kComplete: break;
   }
   return Stage::kComplete;
 }
@@ -111,7 +105,8 @@ void Expander::post(State& state, int x, int m) const {
   const Writer& writer = state.writer[x];
   Member& member = state.member[m];
   Side& side = member.side[x];
-  if (rules_.restore && !writer.headers) return;  // the headers come first
+  const bool late = broken(Mutant::kHeaderBeforeAnswer);
+  if (rules_.restore && !writer.headers && !late) return;  // the headers come first
   if (writer.stage != Stage::kMark) {
     if (side.data[writer.zone] == 0)
       side.data[writer.zone] = static_cast<std::uint8_t>(1 + writer.value);
@@ -154,6 +149,7 @@ void Expander::advance(State& state, int x) const {
 bool Expander::acknowledge(State& state, int x) const {
   const Writer& writer = state.writer[x];
   if (writer.promoting || writer.frozen) return false;
+  if (rules_.restore && !writer.headers) return false;
   Value& acked = state.acked[writer.zone];
   acked = std::max(acked, writer.value);
   return true;
@@ -167,18 +163,13 @@ void Expander::finish(State& state, int x) const {
       writer.unresolved &= static_cast<ZoneSet>(~bit);
       writer.dirty &= static_cast<ZoneSet>(~bit);
       break;
-    case Work::kRebuildCopy:
-      writer.copied |= bit;
-      break;
-    case Work::kCopyBits:
-      writer.bits_copied = true;
-      break;
+    case Work::kRebuildCopy: writer.copied |= bit; break;
+    case Work::kCopyBits: writer.bits_copied = true; break;
     case Work::kClear:
       if (writer.phase == Phase::kRepairing) writer.phase = Phase::kServing;
       break;
     case Work::kNone:
-    case Work::kWrite:
-      break;
+    case Work::kWrite: break;
   }
   writer.work = Work::kNone;
   for (Member& member : state.member) member.side[x].done = false;
@@ -211,7 +202,9 @@ void Expander::see_view(State& state, int x) const {
   for (int m = 0; m < kMembers; ++m) {
     Side& side = state.member[m].side[x];
     const Role role = state.member[m].role;
-    if (begins) side.old_primary = m == primary && role != Role::kPrimary;
+    const bool was_primary = m == primary && role != Role::kPrimary;
+    if (begins) side.old_primary = was_primary;
+    if (was_primary && broken(Mutant::kFenceLastPrimary)) side.old_primary = true;
     if (side.role != Role::kOut && role == Role::kOut) side.done = false;
     side.role = role;
   }

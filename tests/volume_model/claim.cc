@@ -21,8 +21,7 @@ void Expander::claim_steps(const State& from, int x, Successors& to) const {
 
 /// The transaction w -> w+1. Liveness keys lapse at any time, so any claim is as good as a steal.
 void Expander::claim(const State& from, int x, Successors& to) const {
-  const std::uint8_t highest = std::max(
-      {from.store.w, from.writer[0].w, from.writer[1].w});
+  const std::uint8_t highest = std::max({from.store.w, from.writer[0].w, from.writer[1].w});
   if (from.writer[x].w == from.store.w && from.writer[x].current) return;
   if (highest > rules_.claims) return;
   if (from.writer[x].phase == Phase::kClaiming && broken(Mutant::kFenceBeforeTransaction)) return;
@@ -101,8 +100,6 @@ void Expander::adopt(const State& from, int x, Successors& to) const {
         return;
   }
   Step step{StepKind::kAdopt, static_cast<std::int8_t>(x)};
-  // What a reader saw before the restore is on one member perhaps: no reads before the repair.
-  if (from.store.foreign) wanted.promoting = true;
   if (primary >= 0) {
     transact(from, x, wanted, step, to);
     return;

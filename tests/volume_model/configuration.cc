@@ -8,8 +8,8 @@ namespace remora::volume_model {
 
 namespace {
 
-std::array<Role, kMembers> roles_known_to(const State& state, int x) {
-  std::array<Role, kMembers> roles{};
+Row<Role, kMembers> roles_known_to(const State& state, int x) {
+  Row<Role, kMembers> roles{};
   for (int m = 0; m < kMembers; ++m) roles[m] = state.member[m].side[x].role;
   return roles;
 }
@@ -33,7 +33,7 @@ void Expander::configuration_steps(const State& from, int x, Successors& to) con
 /// A member that does not answer is removed. A member that is only slow may be removed too: the
 /// writer cannot tell.
 void Expander::remove_steps(const State& from, int x, Successors& to) const {
-  const std::array<Role, kMembers> roles = roles_known_to(from, x);
+  const Row<Role, kMembers> roles = roles_known_to(from, x);
   const auto in_sync = std::count_if(roles.begin(), roles.end(), holds_data);
   for (int m = 0; m < kMembers; ++m) {
     if (roles[m] == Role::kOut) continue;
@@ -74,7 +74,7 @@ void Expander::promotion_steps(const State& from, int x, Successors& to) const {
     state.writer[x].waited = true;
   }
   if (writer.phase != Phase::kServing || writer.frozen) return;
-  if (rules_.restore && !writer.headers) return;
+  if (rules_.restore && !writer.headers && !broken(Mutant::kHeaderBeforeAnswer)) return;
   if (!writer.waited && !broken(Mutant::kNoWait)) return;
   if (writer.unresolved != 0 && !broken(Mutant::kEndUnresolved)) return;
   if (has_zone(writer.work) && writer.stage != Stage::kComplete) return;
@@ -95,7 +95,8 @@ void Expander::rebuild_steps(const State& from, int x, Successors& to) const {
     state.writer[x].spoiled = true;
     advance(state, x);
   }
-  if (writer.work != Work::kNone || writer.spoiled) return;
+  const bool spoiled = writer.spoiled && !broken(Mutant::kPromoteSpoiled);
+  if (writer.work != Work::kNone || spoiled) return;
   for (int zone = 0; zone < kZones; ++zone) {
     if ((writer.copied & zone_bit(zone)) != 0) continue;
     State& state = add_successor(
@@ -226,8 +227,8 @@ void Expander::apply_late(const State& from, Successors& to) const {
   if (!from.late.valid) return;
   const Writer& author = from.writer[from.late.author];
   if (!from.late.current || author.w != from.store.w) return;
-  State& state = add_successor(
-      from, {StepKind::kApplyLate, static_cast<std::int8_t>(from.late.author)}, to);
+  State& state =
+      add_successor(from, {StepKind::kApplyLate, static_cast<std::int8_t>(from.late.author)}, to);
   Configuration wanted;
   wanted.promoting = from.late.promoting;
   for (int m = 0; m < kMembers; ++m) wanted.role[m] = from.member[m].late_role;

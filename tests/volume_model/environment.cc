@@ -58,8 +58,7 @@ void Expander::deliver_data(const State& from, int x, int m, int zone, Successor
 
 void Expander::deliver_word(const State& from, int x, int m, Successors& to) const {
   State& state = add_successor(
-      from, {StepKind::kDeliverWord, static_cast<std::int8_t>(x), static_cast<std::int8_t>(m)},
-      to);
+      from, {StepKind::kDeliverWord, static_cast<std::int8_t>(x), static_cast<std::int8_t>(m)}, to);
   to.back().violated = judge_delivery(from, x, m);
   Side& side = state.member[m].side[x];
   const auto bits = static_cast<ZoneSet>(side.word - 1);
@@ -88,8 +87,8 @@ void Expander::reader_steps(const State& from, Successors& to) const {
     const Member& before = from.member[m];
     if (!before.reader_primary || !before.exists) continue;
     if (!before.reader_grant && broken(Mutant::kNoConfirmation)) {
-      State& state = add_successor(
-          from, {StepKind::kReaderOpen, -1, static_cast<std::int8_t>(m)}, to);
+      State& state =
+          add_successor(from, {StepKind::kReaderOpen, -1, static_cast<std::int8_t>(m)}, to);
       state.member[m].reader_grant = true;
     }
     if (!before.reader_grant) continue;
@@ -100,8 +99,7 @@ void Expander::reader_steps(const State& from, Successors& to) const {
 
 void Expander::read(const State& from, int m, int zone, Successors& to) const {
   State& state = add_successor(
-      from, {StepKind::kRead, -1, static_cast<std::int8_t>(m), static_cast<std::int8_t>(zone)},
-      to);
+      from, {StepKind::kRead, -1, static_cast<std::int8_t>(m), static_cast<std::int8_t>(zone)}, to);
   Invariant& violated = to.back().violated;
   const Value value = from.member[m].data[zone];
   if (value < std::max(from.acked[zone], from.seen[zone])) violated = Invariant::kLinearizable;

@@ -7,7 +7,7 @@ namespace remora::volume_model {
 
 namespace {
 
-using Wide = unsigned __int128;
+__extension__ using Wide = unsigned __int128;
 
 /// Both directions of one list of fields, so that they cannot differ. At most 64 bits.
 class Put {

@@ -18,6 +18,7 @@ struct MutantRun {
   std::string_view name;
   Mutant mutant = Mutant::kNone;
   std::string_view scenario;
+  Invariant expected = Invariant::kNone;  ///< of the shortest counterexample
 };
 
 [[nodiscard]] std::span<const Scenario> scenarios() noexcept;

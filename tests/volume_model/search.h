@@ -25,8 +25,8 @@ struct SearchResult {
   std::size_t steps = 0;   ///< successors that were made
   std::size_t depth = 0;
   std::array<std::size_t, kStepKinds> of_kind{};  ///< steps, by kind
-  bool complete = false;  ///< every reachable state was visited
-  std::optional<Counterexample> counterexample;  ///< one with the fewest steps
+  bool complete = false;                          ///< every reachable state was visited
+  std::optional<Counterexample> counterexample;   ///< one with the fewest steps
 };
 
 /// Ends at the first violation, when all is visited, or when `states_max` are stored (48 bytes

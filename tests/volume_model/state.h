@@ -7,6 +7,7 @@
 /// takes no further step, so a crash of a client needs no field.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace remora::volume_model {
@@ -14,6 +15,17 @@ namespace remora::volume_model {
 inline constexpr int kMembers = 3;
 inline constexpr int kWriters = 2;
 inline constexpr int kZones = 2;
+
+/// An array that is indexed by the number of a member, a writer or a zone.
+template <class T, std::size_t N>
+struct Row : std::array<T, N> {
+  [[nodiscard]] constexpr T& operator[](int index) noexcept {
+    return std::array<T, N>::operator[](static_cast<std::size_t>(index));
+  }
+  [[nodiscard]] constexpr const T& operator[](int index) const noexcept {
+    return std::array<T, N>::operator[](static_cast<std::size_t>(index));
+  }
+};
 
 /// What a configuration says of a member. Ordered: from kInSync on, its data count.
 enum class Role : std::uint8_t { kOut, kSyncing, kInSync, kPrimary };
@@ -33,11 +45,11 @@ using ZoneSet = std::uint8_t;
 
 /// A writer's side of one member.
 struct Side {
-  Role role = Role::kOut;     ///< in the configuration that the writer knows
-  Grant grant = Grant::kNone; ///< kNone: the member refuses this writer's operations
-  std::array<std::uint8_t, kZones> data{};  ///< posted, not in effect: 1 + the value; 0: nothing
-  std::uint8_t word = 0;      ///< the same for the bitmap's word: 1 + its bits
-  bool done = false;          ///< has completed its part of the writer's present stage
+  Role role = Role::kOut;            ///< in the configuration that the writer knows
+  Grant grant = Grant::kNone;        ///< kNone: the member refuses this writer's operations
+  Row<std::uint8_t, kZones> data{};  ///< posted, not in effect: 1 + the value; 0: nothing
+  std::uint8_t word = 0;             ///< the same for the bitmap's word: 1 + its bits
+  bool done = false;                 ///< has completed its part of the writer's present stage
   bool old_primary = false;   ///< was primary until this writer's last transaction removed it
   bool before_entry = false;  ///< the grant is older than the member's present entry (see V7)
 };
@@ -45,15 +57,15 @@ struct Side {
 struct Member {
   Role role = Role::kOut;  ///< in the store
   bool exists = false;     ///< the region that the store, or a client's configuration, names
-  std::array<Value, kZones> data{};
-  ZoneSet bits = 0;  ///< the intent bitmap
-  bool ahead = false;  ///< its header is newer than the snapshot of the store
-  bool removed_long = false;  ///< T has passed since it ceased to be the primary
+  Row<Value, kZones> data{};
+  ZoneSet bits = 0;                 ///< the intent bitmap
+  bool ahead = false;               ///< its header is newer than the snapshot of the store
+  bool removed_long = false;        ///< T has passed since it ceased to be the primary
   Role late_role = Role::kOut;      ///< in the transaction of unknown outcome
   Role snapshot_role = Role::kOut;  ///< in the store's snapshot
   bool reader_primary = false;      ///< in the configuration that the reader knows
   bool reader_grant = false;        ///< confirmed
-  std::array<Side, kWriters> side;
+  Row<Side, kWriters> side;
 };
 
 struct Writer {
@@ -65,11 +77,11 @@ struct Writer {
   Value value = 0;
   bool current = false;  ///< the group's key has not changed since the writer knows it
   bool promoting = false;
-  bool waited = false;  ///< T has passed since the writer knows of `promoting`
-  bool frozen = false;  ///< a transaction of its own has an unknown outcome
-  bool fresh = false;   ///< exclusive: confirmed less than T ago
-  bool headers = false; ///< written under the present configuration
-  bool newer = false;   ///< knows a configuration that the store's snapshot does not have
+  bool waited = false;     ///< T has passed since the writer knows of `promoting`
+  bool frozen = false;     ///< a transaction of its own has an unknown outcome
+  bool fresh = false;      ///< exclusive: confirmed less than T ago
+  bool headers = false;    ///< written under the present configuration
+  bool newer = false;      ///< knows a configuration that the store's snapshot does not have
   ZoneSet marked = 0;      ///< set on every member
   ZoneSet dirty = 0;       ///< a claimant has to copy these
   ZoneSet unresolved = 0;  ///< a write ended as Indeterminate, and the zone was not copied since
@@ -96,15 +108,15 @@ struct LateTransaction {
 };
 
 struct State {
-  std::array<Member, kMembers> member;
-  std::array<Writer, kWriters> writer;
+  Row<Member, kMembers> member;
+  Row<Writer, kWriters> writer;
   Store store;
   bool reader_fresh = false;  ///< the reader's last confirmation was sent less than T ago
   LateTransaction late;
-  std::array<Value, kZones> acked{};  ///< the newest acknowledged value
-  std::array<Value, kZones> seen{};   ///< the newest value that a read has returned
-  std::uint8_t acting = 0;  ///< the highest writer epoch that has passed its fences
-  Value written = 0;        ///< writes that have begun
+  Row<Value, kZones> acked{};  ///< the newest acknowledged value
+  Row<Value, kZones> seen{};   ///< the newest value that a read has returned
+  std::uint8_t acting = 0;     ///< the highest writer epoch that has passed its fences
+  Value written = 0;           ///< writes that have begun
   std::uint8_t crashes_left = 0;
   std::uint8_t unknown_left = 0;
   std::uint8_t rebuilds_left = 0;

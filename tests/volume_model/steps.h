@@ -81,7 +81,7 @@ class Expander {
   void forget_writer(State& state, int x) const;
 
   struct Configuration {
-    std::array<Role, kMembers> role{};
+    Row<Role, kMembers> role{};
     bool promoting = false;
   };
 

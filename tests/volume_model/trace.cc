@@ -27,8 +27,9 @@ std::string picture(const State& state) {
          << " bits " << (member.bits & 1U) << (member.bits >> 1U) << (member.ahead ? " ahead" : "")
          << "]";
   }
-  text << "  acked v" << static_cast<int>(state.acked[0]) << " v" << static_cast<int>(state.acked[1])
-       << "  read v" << static_cast<int>(state.seen[0]) << " v" << static_cast<int>(state.seen[1]);
+  text << "  acked v" << static_cast<int>(state.acked[0]) << " v"
+       << static_cast<int>(state.acked[1]) << "  read v" << static_cast<int>(state.seen[0]) << " v"
+       << static_cast<int>(state.seen[1]);
   return text.str();
 }
 
@@ -42,7 +43,8 @@ const char* action(StepKind kind) {
     case StepKind::kStartWrite: return "begins a write";
     case StepKind::kAbandon: return "returns Indeterminate for its write";
     case StepKind::kSettle: return "has settled() at";
-    case StepKind::kStartCopy: return "reads the primary, and begins to copy the zone to the backups";
+    case StepKind::kStartCopy:
+      return "reads the primary, and begins to copy the zone to the backups";
     case StepKind::kStartClear: return "begins to clear the bit";
     case StepKind::kRemove: return "removes";
     case StepKind::kFenceOldPrimary: return "fences the old primary";
@@ -70,16 +72,13 @@ const char* action(StepKind kind) {
 }
 
 std::string subject(const Step& step) {
-  if (step.writer >= 0) return "W" + std::to_string(step.writer + 1);
+  if (step.writer >= 0) return step.writer == 0 ? "W1" : "W2";
   switch (step.kind) {
     case StepKind::kReaderConfirm:
     case StepKind::kReaderOpen:
-    case StepKind::kRead:
-      return "R ";
-    case StepKind::kCrash:
-      return "a server";
-    default:
-      return "  ";
+    case StepKind::kRead: return "R ";
+    case StepKind::kCrash: return "a server";
+    default: return "  ";
   }
 }
 
