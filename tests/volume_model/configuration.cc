@@ -63,7 +63,7 @@ void Expander::promotion_steps(const State& from, int x, Successors& to) const {
   const auto self = static_cast<std::int8_t>(x);
   for (int m = 0; m < kMembers; ++m) {
     const Member& before = from.member[m];
-    if (!before.side[x].old_primary || !before.exists || writer.waited) continue;
+    if (!before.side[x].old_primary || writer.waited) continue;  // lost memory: nothing to fence
     State& state =
         add_successor(from, {StepKind::kFenceOldPrimary, self, static_cast<std::int8_t>(m)}, to);
     for (Side& side : state.member[m].side) {

@@ -24,7 +24,7 @@ constexpr Rules kDegraded{.claims = 1,
                           .without_reader = true};
 constexpr Rules kExclusive{.exclusive = true, .claims = 1, .writes = 2, .crashes = 0};
 constexpr Rules kClaims{.claims = 2, .writes = 1, .crashes = 2};
-constexpr Rules kRestored{.restore = true, .claims = 2, .writes = 1, .crashes = 0};
+constexpr Rules kRestored{.restore = true, .claims = 2, .writes = 1, .crashes = 1};
 
 constexpr std::array kScenarios{
     Scenario{"fail-over", kFailOver}, Scenario{"rebuild", kRebuild},

@@ -29,8 +29,7 @@ struct SearchResult {
   std::optional<Counterexample> counterexample;   ///< one with the fewest steps
 };
 
-/// Ends at the first violation, when all is visited, or when `states_max` are stored (48 bytes
-/// each).
+/// Ends at the first violation, when all is visited, or when `states_max` are stored.
 [[nodiscard]] SearchResult search(const Rules& rules, std::size_t states_max);
 
 /// The counterexample, a line a step.

@@ -47,7 +47,7 @@ const char* action(StepKind kind) {
       return "reads the primary, and begins to copy the zone to the backups";
     case StepKind::kStartClear: return "begins to clear the bit";
     case StepKind::kRemove: return "removes";
-    case StepKind::kFenceOldPrimary: return "fences the old primary";
+    case StepKind::kFenceOldPrimary: return "fences (or finds without its memory) the old primary";
     case StepKind::kEndPromotion: return "ends the promotion";
     case StepKind::kNonce: return "goes on after the unknown outcome";
     case StepKind::kWriteHeaders: return "writes the headers";
