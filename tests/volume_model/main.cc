@@ -1,4 +1,4 @@
-/// volume_model all | mutants | scenario NAME [BOUND=N...] | mutant NAME [SCENARIO] | list
+/// volume_model all | mutants | scenario NAME [BOUND=N...] | mutant NAME [read] | list
 ///
 /// `scenario` succeeds if every reachable state was visited and none violates an invariant.
 /// `mutant` succeeds if it finds a counterexample, and prints it.
@@ -57,12 +57,17 @@ bool run_scenario(const Scenario& scenario, Taken& taken) {
   return run(scenario.name, scenario.rules, Invariant::kNone, taken);
 }
 
-bool run_mutant(const MutantRun& mutant, std::string_view where, Taken& taken) {
-  const Scenario* scenario = find_scenario(where.empty() ? mutant.scenario : where);
+/// `only_reads`: up to a read that returns less than it must.
+bool run_mutant(const MutantRun& mutant, bool only_reads, Taken& taken) {
+  const Scenario* scenario = find_scenario(mutant.scenario);
   if (scenario == nullptr) return false;
   Rules rules = scenario->rules;
   rules.mutant = mutant.mutant;
-  return run(mutant.name, rules, mutant.expected, taken);
+  if (only_reads) {
+    rules.only = Invariant::kLinearizable;
+    rules.without_reader = false;
+  }
+  return run(mutant.name, rules, only_reads ? rules.only : mutant.expected, taken);
 }
 
 /// kReaderOpen is a step of a mutant alone.
@@ -80,7 +85,7 @@ bool all_taken(const Taken& taken) {
 bool run_mutants() {
   Taken taken{};
   bool good = true;
-  for (const MutantRun& each : mutant_runs()) good = run_mutant(each, "", taken) && good;
+  for (const MutantRun& each : mutant_runs()) good = run_mutant(each, false, taken) && good;
   return good;
 }
 
@@ -129,10 +134,10 @@ int main(int argc, char** argv) {
   }
   if (what == "mutant")
     if (const MutantRun* found = find_mutant(name))
-      return run_mutant(*found, argc > 3 ? argv[3] : "", taken) ? 0 : 1;
+      return run_mutant(*found, argc > 3 && argv[3] == std::string_view("read"), taken) ? 0 : 1;
   std::fputs(
       "usage: volume_model all | mutants | scenario NAME [BOUND=N...] | "
-      "mutant NAME [SCENARIO] | list\n",
+      "mutant NAME [read] | list\n",
       stderr);
   return 2;
 }

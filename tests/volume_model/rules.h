@@ -62,6 +62,8 @@ struct Rules {
   std::uint8_t rebuilds = 0;
   bool degraded = false;  ///< begins with one member in sync and a marked zone
   bool without_reader = false;
+  /// Not kNone: the other invariants are not judged, so that a mutant runs on to its harm.
+  Invariant only = Invariant::kNone;
 };
 
 [[nodiscard]] std::string_view name_of(Invariant invariant) noexcept;

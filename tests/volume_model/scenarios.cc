@@ -9,13 +9,8 @@ namespace {
 
 constexpr Rules kFailOver{.claims = 1, .writes = 2, .crashes = 2};
 constexpr Rules kRebuild{.claims = 1, .writes = 1, .crashes = 1, .rebuilds = 1};
-constexpr Rules kUnknown{.claims = 1,
-                         .writes = 1,
-                         .crashes = 1,
-                         .unknown = 1,
-                         .rebuilds = 1,
-                         .degraded = true,
-                         .without_reader = true};
+constexpr Rules kUnknown{
+    .claims = 1, .writes = 1, .crashes = 1, .unknown = 1, .rebuilds = 1, .degraded = true};
 constexpr Rules kDegraded{.claims = 1,
                           .writes = 1,
                           .crashes = 0,

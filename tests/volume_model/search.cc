@@ -76,8 +76,9 @@ class StateStore {
 
 /// The violation of the step, or of the state that it leads to.
 Invariant violation_of(const Successor& successor, const Rules& rules) {
-  if (successor.violated != Invariant::kNone) return successor.violated;
-  return judge_state(successor.state, rules);
+  const bool by_step = successor.violated != Invariant::kNone;
+  const Invariant found = by_step ? successor.violated : judge_state(successor.state, rules);
+  return rules.only == Invariant::kNone || rules.only == found ? found : Invariant::kNone;
 }
 
 /// Repeats the path to `last` with the members' names of the first state, then one step more that
