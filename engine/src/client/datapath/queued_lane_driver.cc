@@ -276,8 +276,11 @@ void QueuedLaneDriver::tell_notifier() noexcept {
 void QueuedLaneDriver::fail(Reason reason) noexcept {
   mutex_.lock();
   take_inbox();
+  // Operations that the broken lane has posted end for the reason for which it broke, those that
+  // wait for another lane for this one.
+  if (ending()) end_lane();
   options_.revivable = false;
-  if (broken() && !ending())
+  if (broken())
     end_for_good(reason);
   else
     break_lane(reason);

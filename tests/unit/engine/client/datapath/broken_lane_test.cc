@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <mutex>
+#include <sys/eventfd.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
 
+#include "base/unique_fd.h"
 #include "queued_lane_driver_fixture.h"
 #include "support/eventually.h"
 
@@ -23,6 +25,7 @@ using transport::Opcode;
 class SlowLane final : public FakeLane {
  public:
   SlowLane() { flush_when_broken = false; }
+  [[nodiscard]] int event_fd() const noexcept override { return event_.get(); }
   void close() noexcept override {
     std::unique_lock lock{mutex_};
     closing = true;
@@ -37,6 +40,7 @@ class SlowLane final : public FakeLane {
   std::atomic<bool> closing{false};
 
  private:
+  UniqueFd event_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = false;
@@ -47,6 +51,12 @@ class BrokenLaneTest : public QueuedLaneDriverTest {
   void SetUp() override {
     bounce_ = SlotStore::create(4, 256).value();
     ASSERT_TRUE(bounce_->memory()->register_with(domain_, 0));
+    ASSERT_TRUE(notifier_.open());
+    sink_.watch(notifier_);
+    start_slow(false);
+  }
+  /// `revivable`: another lane may follow the slow one.
+  void start_slow(bool revivable) {
     auto lane = std::make_unique<SlowLane>();
     lane_ = slow_ = lane.get();
     driver_ = std::make_unique<QueuedLaneDriver>(
@@ -56,10 +66,9 @@ class BrokenLaneTest : public QueuedLaneDriverTest {
             .domain_index = 0,
             .needs_keys = true,
             .bounce = bounce_,
+            .revivable = revivable,
             .end_elsewhere = [this](QueuedLaneDriver& broken) { return end_elsewhere_(broken); }},
         ClientMetrics::create(registry_, TransportKind::kRdma).value(), [this] { ++broken_told_; });
-    ASSERT_TRUE(notifier_.open());
-    sink_.watch(notifier_);
   }
   void TearDown() override {
     slow_->let_close();
@@ -141,6 +150,24 @@ TEST_F(BrokenLaneTest, EndOfTheSessionEndsALaneThatAnotherThreadIsToEnd) {
   slow_->let_close();
   driver_->fail(Reason::kPeerGone);
   EXPECT_EQ(sink_.ready(), 2U);
+  EXPECT_EQ(slow_->closed, 1);
+}
+
+TEST_F(BrokenLaneTest, WaitingOperationEndsForTheReasonOfTheSession) {
+  slow_->let_close();  // the first lane, which goes now
+  start_slow(true);
+  end_elsewhere_ = [](QueuedLaneDriver&) { return true; };
+  post_and_fail();
+  progress();
+  EXPECT_TRUE(driver_->ending());
+  OperationRecord& waits =
+      registered(make(Opcode::kWrite, 1024, std::span{buffer_}.subspan(1024, 64)));
+  submit(waits);
+  slow_->let_close();
+  driver_->fail(Reason::kNewMemory);
+  EXPECT_EQ(sink_.ready(), 3U);
+  EXPECT_EQ(waits.outcome.code, Code::kStaleRegion);
+  EXPECT_EQ(waits.outcome.reason, Reason::kNewMemory);
   EXPECT_EQ(slow_->closed, 1);
 }
 
