@@ -10,8 +10,10 @@
 #include <thread>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "base/unique_fd.h"
+#include "client/datapath/revocable_grant.h"
 #include "queued_lane_driver_fixture.h"
 #include "support/eventually.h"
 
@@ -46,6 +48,24 @@ class SlowLane final : public FakeLane {
   bool open_ = false;
 };
 
+/// A grant of all operations, which was revoked.
+class RevokedGrant final : public RevocableGrant {
+ public:
+  [[nodiscard]] std::uint64_t grant_id() const noexcept override { return 1; }
+  [[nodiscard]] const std::vector<transport::WireExtent>& extents() const noexcept override {
+    return extents_;
+  }
+  [[nodiscard]] bool owns(const OperationRecord& /*operation*/) const noexcept override {
+    return true;
+  }
+  void revoke(Reason /*reason*/) noexcept override {}
+  [[nodiscard]] Reason revoked() const noexcept override { return Reason::kFenced; }
+  [[nodiscard]] bool tell_queues() noexcept override { return true; }
+
+ private:
+  std::vector<transport::WireExtent> extents_;
+};
+
 class BrokenLaneTest : public QueuedLaneDriverTest {
  protected:
   void SetUp() override {
@@ -67,6 +87,7 @@ class BrokenLaneTest : public QueuedLaneDriverTest {
             .needs_keys = true,
             .bounce = bounce_,
             .revivable = revivable,
+            .revoked = [](const OperationRecord& /*each*/) { return Reason::kFenced; },
             .end_elsewhere = [this](QueuedLaneDriver& broken) { return end_elsewhere_(broken); }},
         ClientMetrics::create(registry_, TransportKind::kRdma).value(), [this] { ++broken_told_; });
   }
@@ -169,6 +190,26 @@ TEST_F(BrokenLaneTest, WaitingOperationEndsForTheReasonOfTheSession) {
   EXPECT_EQ(waits.outcome.code, Code::kStaleRegion);
   EXPECT_EQ(waits.outcome.reason, Reason::kNewMemory);
   EXPECT_EQ(slow_->closed, 1);
+}
+
+TEST_F(BrokenLaneTest, RevocationLeavesAWriteThatHasBegunToTheEndOfTheLane) {
+  end_elsewhere_ = [](QueuedLaneDriver&) { return true; };
+  slow_->flush_when_broken = true;
+  // Four bounce slots of 256 B: the rest of the write is not posted yet.
+  OperationRecord& write = make(Opcode::kWrite, 0, std::span{buffer_}.first(2000));
+  submit(write);
+  ASSERT_EQ(slow_->posted.size(), 4U);
+  slow_->complete(0, CompletionStatus::kRetryExceeded);
+  progress();
+  progress();  // the other three are flushed
+  EXPECT_TRUE(driver_->ending());
+  EXPECT_TRUE(driver_->carries(RevokedGrant{}));
+  EXPECT_EQ(sink_.ready(), 0U);
+  slow_->let_close();
+  driver_->end_broken_lane();
+  ASSERT_EQ(sink_.ready(), 1U);
+  EXPECT_EQ(write.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(write.outcome.status, CompletionStatus::kRetryExceeded);
 }
 
 TEST_F(BrokenLaneTest, WithoutAThreadTheCallerEndsTheLane) {
