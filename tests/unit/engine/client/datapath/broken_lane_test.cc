@@ -94,6 +94,7 @@ class BrokenLaneTest : public QueuedLaneDriverTest {
   void TearDown() override {
     slow_->let_close();
     if (ender_.joinable()) ender_.join();
+    driver_.reset();  // its operations end, and it tells notifier_
   }
   /// Posts two reads, the first of which fails.
   void post_and_fail() {
@@ -190,6 +191,22 @@ TEST_F(BrokenLaneTest, WaitingOperationEndsForTheReasonOfTheSession) {
   EXPECT_EQ(waits.outcome.code, Code::kStaleRegion);
   EXPECT_EQ(waits.outcome.reason, Reason::kNewMemory);
   EXPECT_EQ(slow_->closed, 1);
+}
+
+TEST_F(BrokenLaneTest, EndOfTheLaneEndsOverdueOperationsThatWait) {
+  slow_->let_close();  // the first lane, which goes now
+  start_slow(true);
+  end_elsewhere_ = [](QueuedLaneDriver&) { return true; };
+  post_and_fail();
+  progress();
+  OperationRecord& overdue = registered(make(
+      Opcode::kRead, 1024, std::span{buffer_}.subspan(1024, 64), std::chrono::milliseconds{0}));
+  submit(overdue);
+  EXPECT_EQ(sink_.ready(), 0U);
+  slow_->let_close();
+  driver_->end_broken_lane();
+  EXPECT_EQ(taken(), std::vector<OperationRecord*>{&overdue}) << "the others wait for a lane";
+  EXPECT_EQ(overdue.outcome.code, Code::kTimedOut);
 }
 
 TEST_F(BrokenLaneTest, RevocationLeavesAWriteThatHasBegunToTheEndOfTheLane) {
