@@ -266,7 +266,7 @@ bool QueuedLaneDriver::cancel(OperationRecord& operation) noexcept {
 void QueuedLaneDriver::settle_events() noexcept {
   // A thread that has pushed tells the notifier before it releases the lane.
   mutex_.lock();
-  release_lane();
+  release_lane(Release::kAtOnce);
 }
 
 void QueuedLaneDriver::tell_notifier() noexcept {

@@ -165,6 +165,16 @@ TEST_F(BrokenLaneTest, CallerThatMayWaitEndsTheLaneItself) {
   EXPECT_EQ(slow_->closed, 1);
 }
 
+/// A poller calls it where it leaves a queue, and serves other queues.
+TEST_F(BrokenLaneTest, SettlingEventsLeavesTheLaneToTheOtherThread) {
+  end_elsewhere_ = [](QueuedLaneDriver&) { return true; };
+  post_and_fail();
+  progress();
+  driver_->settle_events();  // it would wait for let_close(), which comes in TearDown()
+  EXPECT_TRUE(driver_->ending());
+  EXPECT_EQ(slow_->closed, 0);
+}
+
 TEST_F(BrokenLaneTest, EndOfTheSessionEndsALaneThatAnotherThreadIsToEnd) {
   end_elsewhere_ = [](QueuedLaneDriver&) { return true; };
   post_and_fail();
