@@ -37,7 +37,6 @@ QueuedLaneDriver::QueuedLaneDriver(std::unique_ptr<transport::Lane> lane, Option
       depth_{limits_.depth} {
   lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
   metrics_.lane_opened(lane_->completion_capacity());
-  if (!options_.revivable) return;
   if (auto events = FdSet::create(); events && events->add(lane_->event_fd()))
     events_.emplace(std::move(*events));
   else

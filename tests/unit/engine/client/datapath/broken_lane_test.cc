@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <mutex>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <thread>
 #include <unistd.h>
@@ -163,6 +164,19 @@ TEST_F(BrokenLaneTest, CallerThatMayWaitEndsTheLaneItself) {
   driver_->end_broken_lane();
   EXPECT_EQ(broken_told_, 1);
   EXPECT_EQ(slow_->closed, 1);
+}
+
+/// Other threads sleep on it while this one destroys the lane's own descriptor.
+TEST_F(BrokenLaneTest, DescriptorStaysAndIsSilentOnceTheLaneEnds) {
+  const int descriptor = driver_->event_fd();
+  EXPECT_NE(descriptor, slow_->event_fd());
+  pollfd event{.fd = descriptor, .events = POLLIN, .revents = 0};
+  signal_event(slow_->event_fd());
+  EXPECT_EQ(::poll(&event, 1, 0), 1);
+  slow_->let_close();
+  driver_->interrupt(Reason::kPeerGone);
+  EXPECT_EQ(driver_->event_fd(), descriptor);
+  EXPECT_EQ(::poll(&event, 1, 0), 0) << "a thread that watches it would not sleep";
 }
 
 /// A poller calls it where it leaves a queue, and serves other queues.
