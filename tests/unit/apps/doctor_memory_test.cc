@@ -114,6 +114,14 @@ TEST_F(DoctorMemoryTest, RegistrationsPinForEachSessionAtMostItsBound) {
   EXPECT_EQ(pinned_by_server(pool).all_sessions, (160U << 20U) + (3200U << 10U));
 }
 
+TEST_F(DoctorMemoryTest, RegistrationsPinAtMostTheBoundOverAllSessions) {
+  auto pool = server(64);
+  pool.limits.sessions_max = 10;
+  pool.limits.registered_bytes_max = 100U << 20U;
+  EXPECT_EQ(pinned_by_server(pool).one_session, (64U << 20U) + (320U << 10U));
+  EXPECT_EQ(pinned_by_server(pool).all_sessions, (100U << 20U) + (3200U << 10U));
+}
+
 TEST_F(DoctorMemoryTest, NumberThatDoesNotFitIsTheLargest) {
   auto pool = server(64);
   pool.pool.size_bytes = UINT64_MAX - 1;
