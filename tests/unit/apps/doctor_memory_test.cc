@@ -140,6 +140,20 @@ TEST_F(DoctorMemoryTest, NoHugePagesAreRedWhereTheyAreRequired) {
   EXPECT_EQ(finding.command, "sudo sysctl vm.nr_hugepages=34");
 }
 
+TEST_F(DoctorMemoryTest, PagesOfAnotherDefaultSizeAreNotCounted) {
+  put("/proc/meminfo",
+      "HugePages_Total:      64\nHugePages_Free:       64\nHugepagesize: 1048576 kB\n");
+  put("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "3\n");
+  put("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "1\n");
+  auto pool = server(64);
+  pool.pool.huge_pages = config::HugePages::kRequire;
+  const Finding finding = finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages");
+  EXPECT_EQ(finding.colour, Colour::kRed) << "the server takes pages of 2 MiB alone";
+  EXPECT_EQ(finding.found, "reserved huge pages: 1 of 3 free (2MiB); the pool takes 64MiB");
+  EXPECT_EQ(finding.command,
+            "echo 34 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
+}
+
 TEST_F(DoctorMemoryTest, PagesOfAGibibyteAreCountedApart) {
   put("/proc/meminfo",
       "HugePages_Total:    9999\nHugePages_Free:     9999\nHugepagesize: 2048 kB\n");
