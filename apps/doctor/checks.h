@@ -57,6 +57,8 @@ struct Needs {
                                            const std::vector<DeviceView>& devices);
 [[nodiscard]] Findings check_lock_capability(const Machine& machine, const Needs& needs);
 [[nodiscard]] Findings check_huge_pages(const Machine& machine, const Needs& needs);
+/// Bytes of free reserved pages of 2 MiB, of which a server makes its pool unless told otherwise.
+[[nodiscard]] std::uint64_t free_huge_bytes(const FileView& files);
 [[nodiscard]] Findings check_userfaultfd(const Machine& machine);
 [[nodiscard]] Findings check_memory_nodes(const Machine& machine,
                                           const std::vector<DeviceView>& devices);

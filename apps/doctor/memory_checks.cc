@@ -203,6 +203,10 @@ Findings check_lock_capability(const Machine& machine, const Needs& needs) {
   return {};
 }
 
+std::uint64_t free_huge_bytes(const FileView& files) {
+  return reserved_huge_pages(files).free * config::kHugePageBytes;
+}
+
 Findings check_huge_pages(const Machine& machine, const Needs& needs) {
   if (needs.server != nullptr && needs.server->pool.huge_pages == config::HugePages::kRequire1GiB)
     return {check_gib_pages(machine, needs.server->pool.size_bytes)};
