@@ -33,6 +33,10 @@ struct Needs {
 /// be used; yellow where the other transports remain.
 [[nodiscard]] Colour rdma_fault(const Needs& needs, bool has_device) noexcept;
 
+/// Whether the port of the server's file is in use: the server may run already, and have the memory
+/// of its pool.
+[[nodiscard]] bool server_may_run(const Machine& machine, const config::ServerConfig& config);
+
 /// Whether this process runs in a container, as far as the container tells.
 [[nodiscard]] bool in_container(const FileView& files);
 

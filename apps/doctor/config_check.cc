@@ -48,7 +48,9 @@ bool takes_reserved_pages(const FileView& files, const config::Pool& pool) {
 Findings room_findings(const Machine& machine, const config::ServerConfig& config,
                        const config::CgroupFiles& groups) {
   Findings findings;
-  if (auto exceeded = config::exceeded_memory_limit(config, groups))
+  // A server that runs has taken its memory already.
+  const bool may_run = server_may_run(machine, config);
+  if (auto exceeded = config::exceeded_memory_limit(config, groups); exceeded && !may_run)
     findings.push_back(Finding{.id = "config.memory-limit",
                                .colour = Colour::kRed,
                                .found = std::move(*exceeded),
@@ -56,7 +58,7 @@ Findings room_findings(const Machine& machine, const config::ServerConfig& confi
                                .command = "systemctl edit the unit: MemoryMax=; a container: "
                                           "--memory; or lower pool.size"});
   const auto available = meminfo_bytes(machine.files, "MemAvailable");
-  if (available && !takes_reserved_pages(machine.files, config.pool) &&
+  if (available && !may_run && !takes_reserved_pages(machine.files, config.pool) &&
       *available < config.pool.size_bytes)
     findings.push_back(Finding{
         .id = "config.memory-free",

@@ -53,6 +53,17 @@ std::string raise_command(const ResourceLimit& limit, std::uint64_t needed) {
          "in again; a unit: LimitMEMLOCK=infinity; a container: --ulimit memlock=-1";
 }
 
+/// Pages that the pool of a running server has are no longer free, and yet not missing.
+Finding unless_it_runs(const Machine& machine, const config::ServerConfig& config,
+                       Finding finding) {
+  if (!server_may_run(machine, config)) return finding;
+  finding.colour = Colour::kNotChecked;
+  finding.found += "; the server's port is in use, so it may run and have its pages";
+  finding.why.clear();
+  finding.command.clear();
+  return finding;
+}
+
 struct ReservedPages {
   std::uint64_t free = 0;
   std::uint64_t total = 0;
@@ -81,7 +92,8 @@ ReservedPages reserved_huge_pages(const FileView& files) {
 }
 
 /// For a pool of 1 GiB pages, which are counted apart from the others.
-Finding check_gib_pages(const Machine& machine, std::uint64_t pool_bytes) {
+Finding check_gib_pages(const Machine& machine, const config::ServerConfig& config) {
+  const std::uint64_t pool_bytes = config.pool.size_bytes;
   const auto [free, total, folder] =
       reserved_in(machine.files, "/sys/kernel/mm/hugepages/hugepages-1048576kB");
   Finding finding{.id = "huge-pages"};
@@ -94,7 +106,7 @@ Finding check_gib_pages(const Machine& machine, std::uint64_t pool_bytes) {
   finding.why = "pool.huge_pages is '1GiB': the server does not start";
   finding.command = "echo " + std::to_string(total + needed - free) + " | sudo tee " + folder +
                     "/nr_hugepages   # or hugepagesz=1G hugepages=N for the kernel, at boot";
-  return finding;
+  return unless_it_runs(machine, config, std::move(finding));
 }
 
 std::vector<unsigned> memory_nodes(const FileView& files) {
@@ -209,7 +221,7 @@ std::uint64_t free_huge_bytes(const FileView& files) {
 
 Findings check_huge_pages(const Machine& machine, const Needs& needs) {
   if (needs.server != nullptr && needs.server->pool.huge_pages == config::HugePages::kRequire1GiB)
-    return {check_gib_pages(machine, needs.server->pool.size_bytes)};
+    return {check_gib_pages(machine, *needs.server)};
   const ReservedPages pages = reserved_huge_pages(machine.files);
   const std::uint64_t free_bytes = pages.free * config::kHugePageBytes;
   Finding finding{.id = "huge-pages"};
@@ -233,7 +245,7 @@ Findings check_huge_pages(const Machine& machine, const Needs& needs) {
       (pages.folder.empty() ? "sudo sysctl vm.nr_hugepages=" + wanted
                             : "echo " + wanted + " | sudo tee " + pages.folder + "/nr_hugepages") +
       (required ? "" : "   # or 'huge_pages: never' in the file");
-  return {finding};
+  return {unless_it_runs(machine, *needs.server, std::move(finding))};
 }
 
 Findings check_userfaultfd(const Machine& machine) {

@@ -70,6 +70,12 @@ TEST_F(DoctorConfigTest, ControlGroupThatIsTooSmallIsRed) {
   EXPECT_EQ(finding.why, "the server does not start");
 }
 
+TEST_F(DoctorConfigTest, MemoryThatAServerWhichRunsHasTakenIsNotMissing) {
+  put("/proc/meminfo", "MemAvailable:      32768 kB\n");
+  calls.bind_errors[7471] = EADDRINUSE;
+  EXPECT_EQ(worst(check(server(64))), Colour::kYellow) << "the port alone is told";
+}
+
 TEST_F(DoctorConfigTest, PortInUseIsYellowWithTheCommand) {
   calls.bind_errors[7471] = EADDRINUSE;
   const Finding finding = finding_of(check(server(64)), "config.listen");

@@ -140,6 +140,19 @@ TEST_F(DoctorMemoryTest, NoHugePagesAreRedWhereTheyAreRequired) {
   EXPECT_EQ(finding.command, "sudo sysctl vm.nr_hugepages=34");
 }
 
+TEST_F(DoctorMemoryTest, PagesThatAServerWhichRunsHasTakenAreNotMissing) {
+  calls.bind_errors[7471] = EADDRINUSE;
+  auto pool = server(64);
+  for (const auto pages : {config::HugePages::kRequire, config::HugePages::kRequire1GiB}) {
+    pool.pool.huge_pages = pages;
+    const Finding finding =
+        finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages");
+    EXPECT_EQ(finding.colour, Colour::kNotChecked);
+    EXPECT_THAT(finding.found, HasSubstr("the server's port is in use, so it may run"));
+    EXPECT_EQ(finding.command, "");
+  }
+}
+
 TEST_F(DoctorMemoryTest, PagesOfAnotherDefaultSizeAreNotCounted) {
   put("/proc/meminfo",
       "HugePages_Total:      64\nHugePages_Free:       64\nHugepagesize: 1048576 kB\n");
