@@ -32,7 +32,7 @@ Findings check_machine(const Machine& machine, const Needs& needs,
   append(all, check_versions(machine, devices));
   append(all, check_clock(machine));
   append(all, check_container(machine, devices));
-  append(all, check_firewall(machine, needs));
+  append(all, check_firewall(machine, needs, devices));
   append(all, check_sockets(machine));
   append(all, check_unit(machine, needs));
   return all;

@@ -76,7 +76,8 @@ struct Needs {
                                        const std::vector<DeviceView>& devices);
 
 // service_checks.cc
-[[nodiscard]] Findings check_firewall(const Machine& machine, const Needs& needs);
+[[nodiscard]] Findings check_firewall(const Machine& machine, const Needs& needs,
+                                      const std::vector<DeviceView>& devices);
 [[nodiscard]] Findings check_sockets(const Machine& machine);
 [[nodiscard]] Findings check_unit(const Machine& machine, const Needs& needs);
 
