@@ -136,11 +136,12 @@ std::vector<EthernetInterface> read_interfaces(const FileView& files) {
   return interfaces;
 }
 
+/// Without efa: its devices are none of the interface's, and have no reliable connections (RC).
 std::string_view provider_module(std::string_view driver) noexcept {
   constexpr std::pair<std::string_view, std::string_view> kProviders[] = {
-      {"mlx5_core", "mlx5_ib"}, {"mlx4_core", "mlx4_ib"}, {"bnxt_en", "bnxt_re"},
-      {"ice", "irdma"},         {"i40e", "irdma"},        {"cxgb4", "iw_cxgb4"},
-      {"qede", "qedr"},         {"ena", "efa"},           {"hns3", "hns_roce_hw_v2"}};
+      {"mlx5_core", "mlx5_ib"}, {"mlx4_core", "mlx4_ib"},  {"bnxt_en", "bnxt_re"},
+      {"ice", "irdma"},         {"i40e", "irdma"},         {"cxgb4", "iw_cxgb4"},
+      {"qede", "qedr"},         {"hns3", "hns_roce_hw_v2"}};
   for (const auto& [from, to] : kProviders)
     if (driver == from) return to;
   return {};
