@@ -275,8 +275,8 @@ void QueuedLaneDriver::tell_notifier() noexcept {
 void QueuedLaneDriver::fail(Reason reason) noexcept {
   mutex_.lock();
   take_inbox();
-  // Operations that the broken lane has posted end for the reason for which it broke, those that
-  // wait for another lane for this one.
+  // The reason of a lane that has broken before is that of its posted requests. An operation that
+  // waits for another lane ends for `reason`.
   if (ending()) end_lane();
   options_.revivable = false;
   if (broken())
