@@ -185,13 +185,14 @@ Findings check_firewall(const Machine& machine, const Needs& needs,
 
 Findings check_sockets(const Machine& machine) {
   const std::string folder = runtime_folder(machine.calls);
+  const std::string prefix = folder + "/";
   Finding finding{.id = "sockets"};
   const std::string listening = machine.files.text("/proc/net/unix");
   std::string stale;
   std::size_t live = 0;
   for (const std::string& name : machine.files.list(folder)) {
     if (!name.starts_with("remora-") || !name.ends_with(".sock")) continue;
-    const std::string path = folder + "/" + name;
+    const std::string path = prefix + name;
     // Asked only where the kernel does not list it: a server would take the question for a client.
     if (listening.find(path) == std::string::npos &&
         machine.calls.connect_error(path) == ECONNREFUSED)
