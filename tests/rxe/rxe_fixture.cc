@@ -38,8 +38,10 @@ void RxeTest::SetUp() {
     without(entry.error().message());
     return;
   }
-  // librdmacm opens the device once and keeps it: not a leak of the test that happens to be first.
+  // librdmacm opens the device once and keeps it, and from the first address that is bound a
+  // protection domain of its own: not a leak of the test that happens to be first.
   ASSERT_OK(verbs::connection_manager_devices());
+  ASSERT_OK(verbs::ConnectionListener::bind(address(0), 1));
   teardown_failures_ = verbs::teardown_failure_count();
   baseline_ = device_resources(device_name_);
   ASSERT_FALSE(baseline_.empty()) << "the kernel does not tell the device's objects";
