@@ -119,7 +119,7 @@ void close_descriptors(const ibv_context& context) {
 void system_release_cm_device(ibv_context* context, bool none_left) {
   if (none_left) close_descriptors(*context);
   // The list of one device, as rdma_get_devices() would make it: rdma_free_devices() frees it.
-  auto** const list = static_cast<ibv_context**>(std::calloc(2, sizeof(ibv_context*)));
+  auto** const list = static_cast<ibv_context**>(std::calloc(2, sizeof(void*)));
   if (list == nullptr) return;
   list[0] = context;
   rdma_free_devices(list);

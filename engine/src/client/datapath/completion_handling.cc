@@ -234,11 +234,9 @@ void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus st
   if (believed && set_aside(posted, status, vendor_error)) return;
   for_each(posted, [&](OperationRecord& operation) {
     if (!operation.outcome.ok) return;
-    if (!believed)
-      operation.outcome = lost(operation, true, tally.now());
-    else if (refused_by_peer(status))
+    if (believed && refused_by_peer(status))
       operation.outcome = Outcome::failure(Code::kAccessRefused);
-    else if (local_fault(status))
+    else if (believed && local_fault(status))
       operation.outcome = Outcome::failure(Code::kProvider);
     else
       operation.outcome = lost(operation, true, tally.now());

@@ -15,6 +15,7 @@ namespace remora::detail {
 /// A grant that the server may revoke. Any thread may call its functions.
 class RevocableGrant {
  public:
+  virtual ~RevocableGrant() = default;
   RevocableGrant() = default;
   RevocableGrant(const RevocableGrant&) = delete;
   RevocableGrant& operator=(const RevocableGrant&) = delete;
@@ -31,9 +32,6 @@ class RevocableGrant {
   /// After revoke(): has all queues refuse the operations of the grant that they have taken and not
   /// handed over. False: not all queues have been told yet; call it again.
   [[nodiscard]] virtual bool tell_queues() noexcept = 0;
-
- protected:
-  ~RevocableGrant() = default;
 };
 
 }  // namespace remora::detail

@@ -16,6 +16,7 @@ namespace remora::detail {
 /// through it. It lives at least as long as these regions.
 class RegionOpener {
  public:
+  virtual ~RegionOpener() = default;
   /// Blocks until the server has answered or `limits` end the call: see EngineOptions::connect_for.
   virtual Result<Region> open_region(const Uri& uri, Rights rights, Opening opening,
                                      const ControlLimits& limits) = 0;
@@ -24,9 +25,6 @@ class RegionOpener {
   /// most.
   virtual Result<Region> open_again(const Uri& uri, Rights rights, Opening opening,
                                     Deadline deadline) = 0;
-
- protected:
-  ~RegionOpener() = default;
 };
 
 }  // namespace remora::detail

@@ -17,6 +17,7 @@ class PolledQueue {
   PolledQueue() = default;
   PolledQueue(const PolledQueue&) = delete;
   PolledQueue& operator=(const PolledQueue&) = delete;
+  virtual ~PolledQueue() = default;
 
   void keep() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void drop() noexcept {
@@ -36,7 +37,6 @@ class PolledQueue {
   virtual void leave(int epoll) noexcept = 0;
 
  protected:
-  virtual ~PolledQueue() = default;
   /// The poller has left the queue. Set with the poller's lock taken, by the poller's thread, which
   /// may read it without.
   [[nodiscard]] bool gone() const noexcept { return gone_; }

@@ -22,10 +22,8 @@ class SessionTicker {
   /// A session.
   class Ticked {
    public:
+    virtual ~Ticked() = default;
     virtual void tick(Clock::time_point now) noexcept = 0;
-
-   protected:
-    ~Ticked() = default;
   };
 
   /// Calls `session` on the thread of `loop` from now on, while it lives, often enough for a lease

@@ -332,6 +332,7 @@ WindowCheck WindowProbe::range(WindowCheck check) {
     const Place& place;
   };
   std::vector<Attempt> attempts;
+  attempts.reserve(std::size(kOutside) + 2);
   for (const Place& place : kOutside) attempts.push_back({Try::kWrite, place});
   attempts.push_back({Try::kRead, kAcrossTheEnd});
   if (may_try(Try::kFetchAdd)) attempts.push_back({Try::kFetchAdd, kBehind});
