@@ -56,7 +56,7 @@ class RegionGrant final : public RevocableGrant {
                                                    Opening how = Opening::kOpen);
   RegionGrant(std::shared_ptr<SessionCore> session, RegionInfo info, Rights rights,
               std::uint64_t grant_id, transport::AttachedGrant grant, std::string transport_reason);
-  ~RegionGrant();
+  ~RegionGrant() override;
   RegionGrant(const RegionGrant&) = delete;
   RegionGrant& operator=(const RegionGrant&) = delete;
 

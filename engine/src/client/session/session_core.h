@@ -69,7 +69,7 @@ class SessionCore final : public SessionTicker::Ticked,
   /// `loop`: of the engine, which keeps it as long as the session keeps the engine.
   SessionCore(std::shared_ptr<EngineServices> engine, ServerConnector connector,
               std::shared_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop);
-  ~SessionCore();
+  ~SessionCore() override;
 
   [[nodiscard]] EngineServices& engine() const noexcept { return *engine_; }
   [[nodiscard]] const ServerInfo& server() const noexcept { return handshake_.server(); }
