@@ -269,8 +269,9 @@ server_kill_test() {
   each '.resumed == 0 and .lost == 0' || wrong "a load believes that its session was resumed, or is lost"
   each ".open_failures <= $((8 * count))" || wrong "there was a storm of attempts to get in again"
   each .looked_around || wrong "not every block could be read at the end: $(value .look_errors)"
-  # Whether those whose memory is new were posted is not known.
-  (($(value '[.failed | to_entries[] | select(.key != "stale region").value] | add // 0') > 0)) ||
+  # Whether those whose memory is new were posted is not known. In few rounds none else may be.
+  ((rounds == 1)) ||
+    (($(value '[.failed | to_entries[] | select(.key != "stale region").value] | add // 0') > 0)) ||
     wrong "no operation was cut off: the server was not killed mid-transfer"
   extra="stale=$(value .stale) open_failures=$(value .open_failures) "
 }
