@@ -59,13 +59,11 @@ class DeviceListenerTest : public test::FakeTest {
         registry_->gauge("remora_server_rdma_device_serving", kServingHelp, {{"device", device}});
     return gauge ? registry_->value(*gauge) : -1;
   }
-  void await_reaper() {
-    reaper_ = nullptr;  // its destructor waits
-  }
 
   std::shared_ptr<metrics::Registry> registry_ = metrics::Registry::create().value();
   std::shared_ptr<DeviceStates> states_ = std::make_shared<DeviceStates>(registry_);
-  std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>();
+  /// Destroys what it takes on the thread that calls it: the fake is for one thread.
+  std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>(0);
 };
 
 TEST_F(DeviceListenerTest, OnEveryAddressAllServeThatCan) {
