@@ -18,7 +18,7 @@
 
 #include "keys.h"
 
-namespace remora::config::build {
+namespace remora::config::key_builders {
 
 /// How a key reaches its field.
 struct Access {
@@ -199,4 +199,4 @@ constexpr Key required(Key key) {
   return key;
 }
 
-}  // namespace remora::config::build
+}  // namespace remora::config::key_builders

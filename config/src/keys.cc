@@ -11,7 +11,7 @@
 namespace remora::config {
 namespace {
 
-using namespace build;  // NOLINT(google-build-using-namespace): the words of the table
+using namespace key_builders;  // NOLINT(google-build-using-namespace): the words of the table
 using namespace std::string_view_literals;  // NOLINT(google-build-using-namespace): literals only
 
 constexpr std::uint64_t kKiB = 1ULL << 10U;
