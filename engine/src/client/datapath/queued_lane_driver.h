@@ -307,7 +307,7 @@ class QueuedLaneDriver final : public LaneDriver {
   transport::Lane::Limits limits_;
   /// Of a sink that was pushed to: the thread that releases the lane notifies it.
   EventNotifier* notifier_ REMORA_GUARDED_BY(mutex_) = nullptr;
-  Refused refused_ REMORA_GUARDED_BY(mutex_);  ///< empty while the lane is free
+  Refused refused_ REMORA_GUARDED_BY(mutex_);  ///< kept until the lane has ended
   std::atomic<std::uint32_t> depth_;           ///< of limits_, for depth()
 };
 
