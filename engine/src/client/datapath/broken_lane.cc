@@ -108,6 +108,8 @@ void QueuedLaneDriver::release_hold() noexcept {
   take_inbox();
   // progress_and_arm() did not arm the lane for callers that sleep in an event loop.
   if (!broken()) (void)lane_->arm();
+  // As in go_on().
+  if (!backlog_.empty()) expire_backlog(Clock::now());
   post_backlog();
   waiters_.wake();
   release_lane(Release::kAtOnce);

@@ -70,6 +70,17 @@ TEST_F(QueuedLaneRevivalTest, ReleasedLanePostsWhatHasWaited) {
   EXPECT_TRUE(waits.outcome.ok);
 }
 
+TEST_F(QueuedLaneRevivalTest, ReleasedLaneDoesNotPostWhatIsOverdue) {
+  ASSERT_TRUE(driver_->hold(Clock::now()));
+  auto& overdue = block(Opcode::kRead, 0, std::chrono::milliseconds{0});
+  submit(overdue);
+  driver_->release_hold();
+  EXPECT_TRUE(lane_->posted.empty());
+  EXPECT_EQ(taken(), (std::vector<OperationRecord*>{&overdue}));
+  EXPECT_EQ(overdue.outcome.code, Code::kTimedOut);
+  EXPECT_EQ(overdue.outcome.reason, Reason::kExpired);
+}
+
 TEST_F(QueuedLaneRevivalTest, LaneThatBreaksWhileItIsHeldIsNotHeld) {
   auto& write = block(Opcode::kWrite, 0);
   submit(write);
