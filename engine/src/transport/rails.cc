@@ -89,6 +89,7 @@ std::vector<RailAddress> RailPlan::in_order() const {
   std::stable_sort(failed, order.end(),
                    [](const Known* a, const Known* b) { return a->failed_at < b->failed_at; });
   std::vector<RailAddress> addresses;
+  addresses.reserve(order.size());
   for (const Known* each : order) addresses.push_back(each->address);
   return addresses;
 }

@@ -47,6 +47,7 @@ TEST_F(GrantTableTest, ExtentHasTheKeyThatItsClientHolds) {
   GrantTable before;
   const GrantedExtent extent{memory.data(), kStart, kBytes, Rights::kAll, true};
   std::vector<std::uint32_t> keys;
+  keys.reserve(3);
   for (int i = 0; i < 3; ++i) keys.push_back(before.add(extent).value());
   // In another order, and not all.
   ASSERT_TRUE(table.add_as(keys[2], extent));
