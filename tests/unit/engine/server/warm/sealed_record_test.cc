@@ -52,7 +52,7 @@ class SealedRecordTest : public testing::Test {
   std::optional<SealedRecord> record_;
 };
 
-const std::string kDamaged{to_string(Code::kProtocol)};
+const std::string damage_told{to_string(Code::kProtocol)};
 
 TEST_F(SealedRecordTest, NothingIsCommittedAtFirst) {
   EXPECT_EQ(found(), to_string(Code::kNotFound));
@@ -104,8 +104,8 @@ TEST_F(SealedRecordTest, EachByteDamagedIsRefusedOrDoesNotMatter) {
   const auto try_byte = [&](std::uint64_t at) {
     flip(at);
     const std::string read = found();
-    EXPECT_TRUE(read == "new" || read == kDamaged) << "byte " << at << ": " << read;
-    if (read == kDamaged) ++refused;
+    EXPECT_TRUE(read == "new" || read == damage_told) << "byte " << at << ": " << read;
+    if (read == damage_told) ++refused;
     flip(at);
   };
   for (std::uint64_t at = 0; at < 64; ++at) try_byte(at);

@@ -13,7 +13,7 @@ namespace remora::transport::rdma {
 namespace {
 
 /// Of no account: the devices are not iWARP.
-const verbs::Address kServerOfRails = verbs::Address::parse("192.0.2.1", 7471).value();
+const verbs::Address server_of_rails = verbs::Address::parse("192.0.2.1", 7471).value();
 
 class RailDomainTest : public test::FakeTest {
  protected:
@@ -31,7 +31,7 @@ class RailDomainTest : public test::FakeTest {
     return list[index].open().value();
   }
   std::shared_ptr<ClientDomain> domain_of(const verbs::Device& device) {
-    return ClientDomain::of(device, kServerOfRails).value();
+    return ClientDomain::of(device, server_of_rails).value();
   }
   [[nodiscard]] std::uint32_t key(const Registration& memory, std::size_t column) const {
     return RkeyTable::key_of(rails_->keys()->of_lane(column), memory.local_key());
