@@ -28,6 +28,9 @@ class GivenUpKeys {
   /// As many are remembered, the newest: 3 MiB for a client that opens and closes without end.
   static constexpr std::size_t kMax = std::size_t{1} << 15U;
 
+  /// In register_again(): registrations with keys that must not be used, until there is another.
+  static constexpr std::size_t kMaxAside = 64;
+
   /// The registration is about to go. Without memory for it, nothing is remembered.
   void add(const verbs::MemoryRegion& memory) noexcept;
   /// What `other` remembers is remembered here, too. Without memory for it, some of it.
@@ -38,6 +41,13 @@ class GivenUpKeys {
   /// verbs::ProtectionDomain::register_bytes() and verbs::MemoryRegion::register_at().
   [[nodiscard]] Result<verbs::MemoryRegion> register_bytes(const verbs::ProtectionDomain& domain,
                                                            std::span<std::byte> bytes,
+                                                           verbs::Access access);
+  /// The same at `address`, which a client has: at no other one. A device that has returned may
+  /// give keys of before, up to kMaxAside of them; it has to have room for as many registrations of
+  /// `bytes` at once. Errors: those of register_bytes(); kProvider: more of them return.
+  [[nodiscard]] Result<verbs::MemoryRegion> register_again(const verbs::ProtectionDomain& domain,
+                                                           std::span<std::byte> bytes,
+                                                           std::uint64_t address,
                                                            verbs::Access access);
 
  private:
