@@ -69,8 +69,8 @@ Result<verbs::MemoryRegion> GivenUpKeys::register_bytes(const verbs::ProtectionD
   auto first = domain.register_bytes(bytes, access);
   if (!first || !reaches(*first)) return first;
   // It is kept until the next one is there, so that the device cannot give its key again. The next
-  // one begins at another address, which no key of this domain has had: then it does not matter how
-  // many freed keys the device keeps.
+  // one begins at another address, which no key of this domain has had: then it does not matter
+  // how many freed keys the device keeps.
   std::uint64_t move = 0;
   {
     const remora::detail::MutexLock lock{mutex_};
@@ -91,16 +91,14 @@ Result<verbs::MemoryRegion> GivenUpKeys::register_again(const verbs::ProtectionD
                                                         std::uint64_t address,
                                                         verbs::Access access) {
   const bool moved = address != reinterpret_cast<std::uintptr_t>(bytes.data());
-  // Kept until the end, so that the device cannot give their keys again.
+  // Released after the last one is there, so that the device cannot give their keys again.
   std::vector<verbs::MemoryRegion> aside;
   while (aside.size() <= kMaxAside) {
     auto made = moved ? verbs::MemoryRegion::register_at(domain, bytes, address, access)
                       : domain.register_bytes(bytes, access);
     if (!made || !reaches(*made)) return made;
-    log::debug(
-        "rdma: {} gave key {:#x} again: these {} bytes are registered "
-        "at {:#x} once more",
-        domain.device().name(), made->rkey(), bytes.size(), address);
+    log::debug("rdma: {} gave key {:#x} again: {} bytes are registered at {:#x} once more",
+               domain.device().name(), made->rkey(), bytes.size(), address);
     aside.push_back(std::move(*made));
   }
   return key_returned();

@@ -12,8 +12,8 @@ namespace {
 
 bool are_at(std::span<const WireExtent> extents, std::span<const WireExtent> former) {
   return std::equal(extents.begin(), extents.end(), former.begin(), former.end(),
-                    [](const WireExtent& one, const WireExtent& other) {
-                      return one.remote_address == other.remote_address;
+                    [](const WireExtent& left, const WireExtent& right) {
+                      return left.remote_address == right.remote_address;
                     });
 }
 
@@ -33,9 +33,8 @@ GrantDomain::~GrantDomain() {
 }
 
 bool GrantDomain::Key::differs_in_addresses_alone(const Key& other) const {
-  Key same = other;
-  same.addresses = addresses;
-  return *this == same;
+  return stretches == other.stretches && access == other.access && epoch == other.epoch &&
+         serial == other.serial;
 }
 
 GrantDomain::Key GrantDomain::key_of(const GrantRequest& request, verbs::Access access,
@@ -70,7 +69,7 @@ std::shared_ptr<GrantDomain::Entry> GrantDomain::entry_of(Key key, bool any_addr
 }
 
 Result<RegistrationHold> GrantDomain::acquire(const GrantRequest& request,
-                                              std::shared_ptr<GrantShare> kept,
+                                              const std::shared_ptr<GrantShare>& kept,
                                               std::span<const WireExtent> former) {
   REMORA_ASSERT(former.empty() || former.size() == request.extents.size(),
                 "a grant has an address for each stretch of its memory");
@@ -90,7 +89,8 @@ Result<RegistrationHold> GrantDomain::acquire(const GrantRequest& request,
     if (wanted.memory.empty())
       if (auto status = register_memory(wanted, request, access, kept, former); !status)
         return status.error();
-    // Another thread may have had to register it at other addresses, where it is found now.
+    // Another thread may have had to register it at other addresses, which are its key now: the
+    // next try does not find it.
     if (former.empty() || are_at(wanted.extents, former))
       return Result<RegistrationHold>{std::move(hold)};
   }
@@ -139,6 +139,7 @@ Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, v
   entry.share = std::move(kept);
   entry.extents = std::move(extents);
   entry.memory = std::move(registered);
+  // From here on acquire() finds it by the addresses that it has.
   const remora::detail::MutexLock lock{mutex_};
   auto node = entries_.extract(entry.place);
   for (std::size_t i = 0; i < entry.extents.size(); ++i)

@@ -72,12 +72,12 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   /// The registration of the request's memory with the request's rights: one that another session
   /// of the client holds, or a new one. A registration of an older epoch is never shared. `kept`:
   /// what the grant had been admitted for on a device that has gone, used instead of a new share.
-  /// `former`: what the grant was there. Its client goes on with these addresses, so that the
-  /// registration is at them; empty: the addresses are any. **Blocks** while pages are pinned.
-  /// Errors: kLimitExceeded, before the device is asked; those of GivenUpKeys::register_bytes() and
+  /// `former`: the extents that the grant had there. Its client goes on with their addresses, so
+  /// the registration is at these; empty: it is at any. **Blocks** while pages are pinned. Errors:
+  /// kLimitExceeded, before the device is asked; those of GivenUpKeys::register_bytes() and
   /// register_again().
   [[nodiscard]] Result<RegistrationHold> acquire(const GrantRequest& request,
-                                                 std::shared_ptr<GrantShare> kept,
+                                                 const std::shared_ptr<GrantShare>& kept,
                                                  std::span<const WireExtent> former = {});
 
   /// From now on end_members() ends the lanes of `member` too. False: the domain is retired, and
@@ -98,8 +98,8 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
     std::uint32_t access = 0;
     std::uint64_t epoch = 0;
     std::uint64_t serial = 0;  ///< 0: it may be shared
-    /// Where clients reach the stretches. Last, so that registrations which differ in nothing else
-    /// stand side by side.
+    /// Where clients reach the stretches. Last, so that registrations that differ in it alone are
+    /// neighbours in the map.
     std::vector<std::uint64_t> addresses;
     [[nodiscard]] bool differs_in_addresses_alone(const Key& other) const;
     // The compiler makes the zero that the check means.
@@ -116,10 +116,11 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
     std::vector<verbs::MemoryRegion> memory REMORA_GUARDED_BY(mutex);  ///< empty: not registered
   };
 
-  /// With the addresses of `former`; without it, those of the memory itself.
+  /// With the addresses of `former`; where that is empty, with those of the memory itself.
   [[nodiscard]] Key key_of(const GrantRequest& request, verbs::Access access,
                            std::span<const WireExtent> former) REMORA_REQUIRES(mutex_);
-  /// Of `key`, or of any addresses; a new one, not registered yet, where there is none.
+  /// The entry with `key`, or with `key` and any addresses; a new one, not registered yet, where
+  /// there is none.
   [[nodiscard]] std::shared_ptr<Entry> entry_of(Key key, bool any_address) REMORA_REQUIRES(mutex_);
   Status register_memory(Entry& entry, const GrantRequest& request, verbs::Access access,
                          std::shared_ptr<GrantShare> kept, std::span<const WireExtent> former)
@@ -132,7 +133,8 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   const Sharing sharing_;
   const GrantBudgets budgets_;
   const std::shared_ptr<GivenUpKeys> given_up_;
-  /// Held for no call that waits for a device, but in end_members(). Taken after an entry's mutex.
+  /// Held for no call that waits for a device, but in end_members(). Locked after an entry's mutex,
+  /// never before it.
   mutable remora::detail::Mutex mutex_;
   Entries entries_ REMORA_GUARDED_BY(mutex_);
   std::set<Member*> members_ REMORA_GUARDED_BY(mutex_);

@@ -1,6 +1,7 @@
 /// Grants that are registrations, when their device goes and returns: the client must find each
 /// extent at the address that it has, and no key of before may reach it.
 
+#include <cstddef>
 #include <gtest/gtest.h>
 #include <memory>
 #include <utility>
@@ -186,6 +187,33 @@ TEST_F(RdmaReturnedDeviceTest, EachExtentReturnsToItsAddress) {
     device_goes({&held});
     resume(held);
   }
+  end({&held});
+}
+
+/// The grant alone ends then: its session goes on.
+TEST_F(RdmaReturnedDeviceTest, GrantEndsWhenMoreKeysReturnThanTheServerKeepsAside) {
+  constexpr std::size_t kGivenUp = GivenUpKeys::kMaxAside + 20;
+  Held held{session(), {}};
+  std::vector<Grant> many;
+  for (std::size_t i = 0; i < kGivenUp; ++i)
+    many.push_back(grant(*held.endpoint, 0, 4096, Rights::kAll, i + 1).value());
+  held.grant = grant(*held.endpoint).value();
+  Grant other = grant(*held.endpoint, 8192).value();
+  // The device gives the keys of `many` before that of `other`.
+  other.handle->leave_device();
+  for (Grant& each : many) EXPECT_TRUE(each.handle->revoke());
+  many.clear();
+  device_goes({&held});
+  auto next = session();
+  ASSERT_OK(next->take_over(*held.endpoint));
+  held.endpoint = std::move(next);
+  const int before = registrations_now();
+  EXPECT_CODE(held.endpoint->use_lane_keys()->renew(held.grant), kProvider);
+  EXPECT_EQ(registrations_now(), before);
+  EXPECT_EQ(held.grant.extents[0].remote_address, plain_address());
+  ASSERT_OK(held.endpoint->use_lane_keys()->renew(other));
+  EXPECT_EQ(other.extents[0].remote_address, plain_address() + 8192);
+  other = {};
   end({&held});
 }
 
