@@ -11,6 +11,7 @@
 #include <iostream>
 #include <spdlog/spdlog.h>
 #include <string>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
@@ -84,6 +85,15 @@ class PortFile {
   bool written_ = false;
 };
 
+/// Where the file has the setting of `rdma` with which `subject` begins: "rdma.pkey=0x8001 on ...".
+std::string place_of_setting(std::string_view subject, const config::ServerConfig& configuration) {
+  const std::string key{subject.substr(0, subject.find('='))};
+  const auto found = configuration.origins.find(key);
+  if (found == configuration.origins.end()) return {};
+  const config::Origin& origin = found->second;
+  return key + " is set at " + config::printable(origin.file) + ":" + std::to_string(origin.line);
+}
+
 /// The remedy for an error of Server::start(), where the error itself does not know the file.
 std::string start_advice(const Error& error, const config::ServerConfig& configuration) {
   switch (error.code()) {
@@ -102,6 +112,8 @@ std::string start_advice(const Error& error, const config::ServerConfig& configu
           error.operation() == "metrics.address" ||
           error.operation() == "region that no transport opens")
         return {};
+      if (error.operation() == "rdma setting that the port does not have")
+        return place_of_setting(error.subject(), configuration);
       if (error.operation() == "rdma_bind_addr")
         return "listen.address must be an address of an RDMA device of this machine";
       std::string devices;

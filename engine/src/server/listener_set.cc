@@ -19,10 +19,11 @@ constexpr int kPortTries = 16;
 /// Whether `auto` may leave the transport out: only if the machine does not have it, or an iWARP
 /// device has the TCP port. Without tcp, for example because its port is in use, only shm would be
 /// left, which clients on other machines cannot use. A protection that the configuration names is
-/// never left out either.
+/// never left out either, nor is a setting of `rdma` that no device has.
 bool may_leave_out(TransportKind kind, const Error& error, bool port_is_of_iwarp) {
   if (port_is_of_iwarp && kind == TransportKind::kTcp) return true;
   if (error.subject().starts_with("transports.rdma_protection")) return false;
+  if (error.subject().starts_with("rdma.")) return false;
   switch (error.code()) {
     case Code::kAddressInUse:
     case Code::kAlreadyExists: return false;

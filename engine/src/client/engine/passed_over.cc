@@ -11,11 +11,18 @@ namespace {
 constexpr std::string_view kFindOverShm = "find the server over shm";
 constexpr std::string_view kIsNot = " is not ";
 constexpr std::string_view kWhichHas = ", which has ";
+constexpr std::string_view kOnPort = " on port ";
+
+/// There is a device, which lacks what the application asks for.
+bool is_setting(const Error& error) noexcept {
+  return error.operation() == "rdma setting that the port does not have";
+}
 
 /// The transport cannot be used on this host at all.
 bool is_missing(const Error& error) noexcept {
   return error.code() == Code::kUnsupported ||
-         (error.code() == Code::kNotFound && error.operation() != "getaddrinfo");
+         (error.code() == Code::kNotFound && error.operation() != "getaddrinfo" &&
+          !is_setting(error));
 }
 
 /// The address of the server that was found over shm instead of the one in the URI; empty if there
@@ -33,6 +40,8 @@ std::string_view listens_elsewhere(const Error& error) noexcept {
 std::string in_brief(TransportKind kind, const Error& error) {
   if (error.operation() == kFindOverShm && !error.subject().empty())
     return std::string{error.subject().substr(0, error.subject().find(kWhichHas))};
+  if (is_setting(error))
+    return "no " + std::string{error.subject().substr(0, error.subject().find(kOnPort))};
   if (kind == TransportKind::kRdma && error.code() == Code::kNotFound && is_missing(error))
     return "no device";
   if (kind == TransportKind::kRdma && error.code() == Code::kUnsupported) return "no hardware";
@@ -64,7 +73,7 @@ int PassedOver::usefulness(const Transport& transport) noexcept {
     case TransportKind::kShm:
       if (code == Code::kPermissionDenied) return 7;  // a server of another user is there
       return code == Code::kTimedOut ? 4 : 1;
-    case TransportKind::kRdma: return 5;
+    case TransportKind::kRdma: return is_setting(transport.error) ? 7 : 5;
     case TransportKind::kTcp:
     case TransportKind::kAuto: break;
   }

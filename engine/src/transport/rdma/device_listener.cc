@@ -9,6 +9,7 @@
 #include "transport/rdma/client_isolation.h"
 #include "transport/rdma/device_addresses.h"
 #include "transport/rdma/device_choice.h"
+#include "transport/rdma/fabric.h"
 #include "transport/rdma/session_probe.h"
 
 namespace remora::transport::rdma {
@@ -24,6 +25,24 @@ constexpr std::chrono::seconds kListPause{1};
 void note_left_out(DeviceStates& states, const DeviceChoice& choice) {
   for (const LeftOutDevice& each : choice.left_out)
     states.set({.device = each.device, .use = DeviceUse::kLeftOut, .reason = each.reason});
+}
+
+/// Leaves out devices whose ports lack the settings. Errors: those of check_ports() for the first
+/// of them, where no device is left.
+Status leave_out_unfit(const config::RdmaSettings& settings, DeviceChoice& choice) {
+  std::optional<Error> first;
+  std::vector<verbs::Device> fit;
+  for (const verbs::Device& device : choice.devices) {
+    const Status checked = check_ports(settings, device);
+    if (checked) {
+      fit.push_back(device);
+      continue;
+    }
+    choice.left_out.push_back({std::string{device.name()}, checked.error().message()});
+    if (!first) first = checked.error();
+  }
+  choice.devices = std::move(fit);
+  return first && choice.devices.empty() ? Status{*first} : Status{};
 }
 
 }  // namespace
@@ -50,7 +69,9 @@ Result<std::unique_ptr<DeviceListener>> DeviceListener::open(Plan plan,
   made->every_address_ = listener->device().empty();
   auto choice = choose_devices(made->plan_.wanted, listener->device(), *made->plan_.provider);
   if (!choice) return choice.error();
+  const Status fits = leave_out_unfit(made->plan_.settings, *choice);
   note_left_out(*made->states_, *choice);
+  if (!fits) return fits.error();
   if (auto probed = probe_session(choice->devices); !probed) return probed.error();
   std::vector<Served> served;
   for (const verbs::Device& device : choice->devices) {
@@ -303,6 +324,9 @@ Status DeviceListener::try_restore() {
   auto choice = choose_devices(plan_.wanted, listener ? listener->device() : verbs::Device{},
                                *plan_.provider);
   if (!choice) return choice.error();
+  // A device that has just come may get its addresses, and so its GIDs, later.
+  const Status fits = leave_out_unfit(plan_.settings, *choice);
+  if (!fits) return fits;
   if (!every_address_) note_left_out(*states_, *choice);
   std::vector<Served> served;
   for (const verbs::Device& device : choice->devices) {

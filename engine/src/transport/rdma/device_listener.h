@@ -43,10 +43,11 @@ class DeviceListener {
     std::shared_ptr<RegistrationBudgets> registrations;
     std::shared_ptr<WindowBudgets> windows;
     std::shared_ptr<Budget> bytes{};  ///< see LeasedMemory::Budgets
+    config::RdmaSettings settings{};  ///< devices whose ports lack them are left out
     const verbs::Provider* provider = &verbs::Provider::system();
   };
   /// Errors: those of ConnectionListener::bind(), choose_devices(), probe_session() and
-  /// choose_protection().
+  /// choose_protection(); those of check_ports(), where no device has what is set.
   static Result<std::unique_ptr<DeviceListener>> open(Plan plan,
                                                       std::shared_ptr<DeviceStates> states,
                                                       std::shared_ptr<Reaper> reaper);

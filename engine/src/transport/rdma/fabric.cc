@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <set>
 #include <string>
+#include <vector>
 
 namespace remora::transport::rdma {
 
@@ -12,11 +15,41 @@ namespace {
 constexpr std::uint16_t kPartitionBits = 0x7fff;
 constexpr std::uint16_t kFullMember = 0x8000;
 
-Error not_there(const config::RdmaSettings& setting, const verbs::Device& device,
-                std::uint8_t port) {
+/// `there`: what the port has instead.
+Error not_there(const config::RdmaSettings& setting, const verbs::Device& device, std::uint8_t port,
+                const std::string& there) {
   return Error{Code::kNotFound, "rdma setting that the port does not have"}.with_subject(
       to_string(setting) + " on port " + std::to_string(port) + " of " +
-      std::string{device.name()});
+      std::string{device.name()} + ", which has " + (there.empty() ? "none" : there));
+}
+
+/// "0xffff, 0x8001", as many as an error has room for.
+std::string list_of(const std::vector<std::uint16_t>& pkeys) {
+  constexpr std::size_t kMaxListed = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(pkeys.size(), kMaxListed); ++i) {
+    const std::string named = to_string(config::RdmaSettings{.pkey = pkeys[i]});
+    text.append(i == 0 ? "" : ", ").append(named.substr(named.find('=') + 1));
+  }
+  if (pkeys.size() > kMaxListed)
+    text.append(" and ").append(std::to_string(pkeys.size() - kMaxListed)).append(" more");
+  return text;
+}
+
+/// "0-3, 7", as many as an error has room for.
+std::string list_of(const std::set<std::uint32_t>& rows) {
+  constexpr std::size_t kMaxRanges = 4;
+  std::string text;
+  std::size_t ranges = 0;
+  for (auto row = rows.begin(); row != rows.end();) {
+    if (++ranges > kMaxRanges) return text + " and more";
+    const std::uint32_t first = *row;
+    std::uint32_t last = first;
+    for (++row; row != rows.end() && *row == last + 1; ++row) last = *row;
+    text.append(text.empty() ? "" : ", ").append(std::to_string(first));
+    if (last != first) text.append("-").append(std::to_string(last));
+  }
+  return text;
 }
 
 Result<std::uint16_t> index_of_pkey(std::uint16_t pkey, const verbs::Device& device,
@@ -26,24 +59,38 @@ Result<std::uint16_t> index_of_pkey(std::uint16_t pkey, const verbs::Device& dev
   // A port may be a full and a limited member of one partition. Two limited members do not reach
   // each other, so the full membership comes first; the kernel prefers it, too.
   std::optional<std::uint16_t> limited;
+  std::vector<std::uint16_t> others;
   for (std::uint16_t index = 0; index < attributes->pkey_table_length; ++index) {
     const auto row = device.query_pkey(port, index);
-    // 0: an empty row
-    if (!row || *row == 0 || (*row & kPartitionBits) != (pkey & kPartitionBits)) continue;
+    if (!row || *row == 0) continue;  // 0: an empty row
+    if ((*row & kPartitionBits) != (pkey & kPartitionBits)) {
+      others.push_back(*row);
+      continue;
+    }
     if ((*row & kFullMember) != 0) return index;
     if (!limited) limited = index;
   }
   if (limited) return *limited;
-  return not_there({.pkey = pkey}, device, port);
+  return not_there({.pkey = pkey}, device, port, list_of(others));
 }
 
 Status check_gid_index(std::uint8_t wanted, const verbs::Device& device, std::uint8_t port) {
   const auto table = device.query_gids();
   if (!table) return table.error();
-  const bool found = std::any_of(table->begin(), table->end(), [&](const verbs::GidEntry& entry) {
-    return entry.port == port && entry.index == wanted;
-  });
-  return found ? Status{} : not_there({.gid_index = wanted}, device, port);
+  std::set<std::uint32_t> rows;
+  for (const verbs::GidEntry& entry : *table)
+    if (entry.port == port) rows.insert(entry.index);
+  if (rows.contains(wanted)) return {};
+  return not_there({.gid_index = wanted}, device, port, list_of(rows));
+}
+
+Status check_port(const config::RdmaSettings& settings, const verbs::Device& device,
+                  std::uint8_t port) {
+  if (settings.pkey)
+    if (const auto index = index_of_pkey(*settings.pkey, device, port); !index)
+      return index.error();
+  if (settings.gid_index) return check_gid_index(*settings.gid_index, device, port);
+  return {};
 }
 
 /// `bytes`: a power of two from 256 to 4096.
@@ -58,6 +105,21 @@ verbs::ConnectorOptions route_options(const config::RdmaSettings& settings) noex
   options.ack_timeout = settings.timeout;
   options.traffic_class = settings.traffic_class;
   return options;
+}
+
+Status check_ports(const config::RdmaSettings& settings, const verbs::Device& device) {
+  if (!settings.pkey && !settings.gid_index) return {};
+  std::optional<Error> first;
+  for (std::uint8_t port = 1; port <= device.attributes().port_count; ++port) {
+    const auto attributes = device.query_port(port);
+    if (!attributes || !attributes->active()) continue;
+    const Status checked = check_port(settings, device, port);
+    if (checked) return {};
+    if (!first) first = checked.error();
+  }
+  if (!first) return {};
+  if (first->code() != Code::kNotFound) return *first;
+  return first->with_subject("rdma." + std::string{first->subject()});
 }
 
 Status apply(const config::RdmaSettings& settings, const verbs::Device& device, std::uint8_t port,

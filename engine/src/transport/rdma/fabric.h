@@ -22,8 +22,15 @@ inline constexpr std::uint8_t kAckTimeoutLeast = 18;
 /// What the kernel has to know before it resolves the route to a server.
 [[nodiscard]] verbs::ConnectorOptions route_options(const config::RdmaSettings& settings) noexcept;
 
+/// Whether an active port of `device` has the partition key and the GID of `settings`, which a
+/// server's file sets. The device may have other ports without them, whose connections are refused.
+/// Errors: kNotFound: no active port has both; the subject names the key of the file, and what the
+/// first of the ports has. Those of querying it.
+[[nodiscard]] Status check_ports(const config::RdmaSettings& settings, const verbs::Device& device);
+
 /// Gives `builder` the settings, for a connection over `port` of `device`.
-/// Errors: kNotFound: the port has no such partition key or no such GID; those of querying it.
+/// Errors: kNotFound: the port has no such partition key or no such GID; the subject says what it
+/// has. Those of querying it.
 Status apply(const config::RdmaSettings& settings, const verbs::Device& device, std::uint8_t port,
              verbs::QueuePairBuilder<verbs::Rc>& builder);
 

@@ -15,6 +15,10 @@ namespace {
 constexpr unsigned kAddressBits = 48;
 constexpr std::uint64_t kMaxMoves = (std::uint64_t{1} << (64 - kAddressBits)) - 1;
 
+Error key_returned() {
+  return Error{Code::kProvider, "ibv_reg_mr"}.with_subject("keys that were given up return");
+}
+
 }  // namespace
 
 void GivenUpKeys::remember(std::uint32_t key, const Range& range) {
@@ -78,9 +82,26 @@ Result<verbs::MemoryRegion> GivenUpKeys::register_bytes(const verbs::ProtectionD
   if (!second) return second;
   log::debug("rdma: {} gave key {:#x} again: these {} bytes are registered at {:#x}",
              domain.device().name(), first->rkey(), bytes.size(), address);
-  if (reaches(*second))
-    return Error{Code::kProvider, "ibv_reg_mr"}.with_subject("keys that were given up return");
+  if (reaches(*second)) return key_returned();
   return second;
+}
+
+Result<verbs::MemoryRegion> GivenUpKeys::register_again(const verbs::ProtectionDomain& domain,
+                                                        std::span<std::byte> bytes,
+                                                        std::uint64_t address,
+                                                        verbs::Access access) {
+  const bool moved = address != reinterpret_cast<std::uintptr_t>(bytes.data());
+  // Released after the last one is there, so that the device cannot give their keys again.
+  std::vector<verbs::MemoryRegion> aside;
+  while (aside.size() <= kMaxAside) {
+    auto made = moved ? verbs::MemoryRegion::register_at(domain, bytes, address, access)
+                      : domain.register_bytes(bytes, access);
+    if (!made || !reaches(*made)) return made;
+    log::debug("rdma: {} gave key {:#x} again: {} bytes are registered at {:#x} once more",
+               domain.device().name(), made->rkey(), bytes.size(), address);
+    aside.push_back(std::move(*made));
+  }
+  return key_returned();
 }
 
 }  // namespace remora::transport::rdma

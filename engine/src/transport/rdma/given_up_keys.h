@@ -27,6 +27,9 @@ class GivenUpKeys {
  public:
   /// As many are remembered, the newest: 3 MiB for a client that opens and closes without end.
   static constexpr std::size_t kMax = std::size_t{1} << 15U;
+  /// Registrations that register_again() keeps, because their keys must not be used, until the
+  /// device gives another key.
+  static constexpr std::size_t kMaxAside = 64;
 
   /// The registration is about to go. Without memory for it, nothing is remembered.
   void add(const verbs::MemoryRegion& memory) noexcept;
@@ -38,6 +41,13 @@ class GivenUpKeys {
   /// verbs::ProtectionDomain::register_bytes() and verbs::MemoryRegion::register_at().
   [[nodiscard]] Result<verbs::MemoryRegion> register_bytes(const verbs::ProtectionDomain& domain,
                                                            std::span<std::byte> bytes,
+                                                           verbs::Access access);
+  /// The same at `address`, which a client has, and at no other one. Where the device gives keys of
+  /// before, `bytes` are registered again, and at most kMaxAside + 1 registrations of them exist at
+  /// once. Errors: those of register_bytes(); kProvider: more than kMaxAside keys of before return.
+  [[nodiscard]] Result<verbs::MemoryRegion> register_again(const verbs::ProtectionDomain& domain,
+                                                           std::span<std::byte> bytes,
+                                                           std::uint64_t address,
                                                            verbs::Access access);
 
  private:

@@ -1,10 +1,23 @@
 #include "transport/rdma/grant_domain.h"
 
+#include <algorithm>
+
 #include <remora/assert.h>
 
 #include "transport/rdma/windows.h"
 
 namespace remora::transport::rdma {
+
+namespace {
+
+bool are_at(std::span<const WireExtent> extents, std::span<const WireExtent> former) {
+  return std::equal(extents.begin(), extents.end(), former.begin(), former.end(),
+                    [](const WireExtent& left, const WireExtent& right) {
+                      return left.remote_address == right.remote_address;
+                    });
+}
+
+}  // namespace
 
 verbs::Access registration_access(Rights rights, const verbs::Device& device) noexcept {
   const verbs::Access access = remote_access(rights, device);
@@ -34,44 +47,73 @@ GrantDomain::~GrantDomain() {
                 "grants and members hold the domain that they are in");
 }
 
-GrantDomain::Key GrantDomain::key_of(const GrantRequest& request, verbs::Access access) {
+bool GrantDomain::Key::differs_in_addresses_alone(const Key& other) const {
+  return stretches == other.stretches && access == other.access && epoch == other.epoch &&
+         serial == other.serial;
+}
+
+GrantDomain::Key GrantDomain::key_of(const GrantRequest& request, verbs::Access access,
+                                     std::span<const WireExtent> former) {
   Key key;
   key.stretches.reserve(request.extents.size());
-  for (const MemoryStretch& stretch : request.extents)
-    key.stretches.emplace_back(reinterpret_cast<std::uintptr_t>(stretch.address),
-                               stretch.length_bytes);
+  for (const MemoryStretch& stretch : request.extents) {
+    const auto address = reinterpret_cast<std::uintptr_t>(stretch.address);
+    key.stretches.emplace_back(address, stretch.length_bytes);
+    if (former.empty()) key.addresses.push_back(address);
+  }
+  for (const WireExtent& extent : former) key.addresses.push_back(extent.remote_address);
   key.access = static_cast<std::uint32_t>(access);
   key.epoch = request.epoch;
   if (sharing_ == Sharing::kNone) key.serial = ++last_serial_;
   return key;
 }
 
-Result<RegistrationHold> GrantDomain::acquire(const GrantRequest& request,
-                                              std::shared_ptr<GrantShare> kept) {
-  const verbs::Access access = registration_access(request.rights, device());
-  Key key;
-  std::shared_ptr<Entry> entry;
-  {
-    const remora::detail::MutexLock lock{mutex_};
-    key = key_of(request, access);
-    std::shared_ptr<Entry>& found = entries_[key];
-    if (found == nullptr) found = std::make_shared<Entry>();
-    ++found->holders;
-    entry = found;
+std::shared_ptr<GrantDomain::Entry> GrantDomain::entry_of(Key key, bool any_address) {
+  auto found = entries_.find(key);
+  if (found == entries_.end() && any_address) {
+    Key first = key;
+    first.addresses.clear();
+    found = entries_.lower_bound(first);
+    if (found != entries_.end() && !found->first.differs_in_addresses_alone(key))
+      found = entries_.end();
   }
-  // From here on an error releases it.
-  RegistrationHold hold{shared_from_this(), std::move(key), entry};
-  Entry& wanted = *entry;
-  const remora::detail::MutexLock lock{wanted.mutex};
-  // Empty as well where another thread has tried and failed.
-  if (wanted.memory.empty())
-    if (auto status = register_memory(wanted, request, access, std::move(kept)); !status)
-      return status.error();
-  return Result<RegistrationHold>{std::move(hold)};
+  if (found != entries_.end()) return found->second;
+  auto made = std::make_shared<Entry>();
+  made->place = entries_.emplace(std::move(key), made);
+  return made;
+}
+
+Result<RegistrationHold> GrantDomain::acquire(const GrantRequest& request,
+                                              const std::shared_ptr<GrantShare>& kept,
+                                              std::span<const WireExtent> former) {
+  REMORA_ASSERT(former.empty() || former.size() == request.extents.size(),
+                "a grant has an address for each stretch of its memory");
+  const verbs::Access access = registration_access(request.rights, device());
+  while (true) {
+    std::shared_ptr<Entry> entry;
+    {
+      const remora::detail::MutexLock lock{mutex_};
+      entry = entry_of(key_of(request, access, former), former.empty());
+      ++entry->holders;
+    }
+    // From here on an error releases it.
+    RegistrationHold hold{shared_from_this(), entry};
+    Entry& wanted = *entry;
+    const remora::detail::MutexLock lock{wanted.mutex};
+    // Empty as well where another thread has tried and failed.
+    if (wanted.memory.empty())
+      if (auto status = register_memory(wanted, request, access, kept, former); !status)
+        return status.error();
+    // Another thread may have had to register it at other addresses, which are its key now: the
+    // next try does not find it.
+    if (former.empty() || are_at(wanted.extents, former))
+      return Result<RegistrationHold>{std::move(hold)};
+  }
 }
 
 Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, verbs::Access access,
-                                    std::shared_ptr<GrantShare> kept) {
+                                    std::shared_ptr<GrantShare> kept,
+                                    std::span<const WireExtent> former) {
   if (kept == nullptr) {
     auto share = take_share(budgets_, request.extents);
     if (!share) return share.error();
@@ -81,8 +123,11 @@ Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, v
   std::vector<WireExtent> extents;
   std::uint64_t start = 0;
   for (const MemoryStretch& stretch : request.extents) {
-    auto memory =
-        given_up_->register_bytes(domain_, {stretch.address, stretch.length_bytes}, access);
+    const std::span<std::byte> bytes{stretch.address, stretch.length_bytes};
+    auto memory = former.empty()
+                      ? given_up_->register_bytes(domain_, bytes, access)
+                      : given_up_->register_again(domain_, bytes,
+                                                  former[registered.size()].remote_address, access);
     if (!memory) return memory.error();
     extents.push_back({.start_bytes = start,
                        .length_bytes = stretch.length_bytes,
@@ -94,16 +139,22 @@ Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, v
   entry.share = std::move(kept);
   entry.extents = std::move(extents);
   entry.memory = std::move(registered);
+  // From here on acquire() finds it by the addresses that it has.
+  const remora::detail::MutexLock lock{mutex_};
+  auto node = entries_.extract(entry.place);
+  for (std::size_t i = 0; i < entry.extents.size(); ++i)
+    node.key().addresses[i] = entry.extents[i].remote_address;
+  entry.place = entries_.insert(std::move(node));
   return {};
 }
 
-Status GrantDomain::release(const Key& key, const std::shared_ptr<Entry>& entry) noexcept {
+Status GrantDomain::release(const std::shared_ptr<Entry>& entry) noexcept {
   {
     const remora::detail::MutexLock lock{mutex_};
     REMORA_ASSERT(entry->holders > 0, "each grant releases its registration once");
     if (--entry->holders > 0) return {};
     // From here on acquire() makes a new one.
-    entries_.erase(key);
+    entries_.erase(entry->place);
   }
   Entry& last = *entry;
   const remora::detail::MutexLock lock{last.mutex};
@@ -166,7 +217,6 @@ RegistrationHold& RegistrationHold::operator=(RegistrationHold&& other) noexcept
   if (this == &other) return *this;
   (void)release();
   domain_ = std::move(other.domain_);
-  key_ = std::move(other.key_);
   entry_ = std::move(other.entry_);
   return *this;
 }
@@ -174,7 +224,7 @@ RegistrationHold& RegistrationHold::operator=(RegistrationHold&& other) noexcept
 Status RegistrationHold::release() noexcept {
   if (entry_ == nullptr) return {};
   const std::shared_ptr<GrantDomain::Entry> entry = std::exchange(entry_, nullptr);
-  return domain_->release(key_, entry);
+  return domain_->release(entry);
 }
 
 }  // namespace remora::transport::rdma

@@ -81,10 +81,13 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   /// The registration of the request's memory with the request's rights: one that another session
   /// of the client holds, or a new one. A registration of an older epoch is never shared. `kept`:
   /// what the grant had been admitted for on a device that has gone, used instead of a new share.
-  /// **Blocks** while pages are pinned. Errors: kLimitExceeded, before the device is asked; those
-  /// of verbs::ProtectionDomain::register_bytes().
+  /// `former`: the extents that the grant had there. Its client goes on with their addresses, so
+  /// the registration is at these; empty: it is at any. **Blocks** while pages are pinned. Errors:
+  /// kLimitExceeded, before the device is asked; those of GivenUpKeys::register_bytes() and
+  /// register_again().
   [[nodiscard]] Result<RegistrationHold> acquire(const GrantRequest& request,
-                                                 std::shared_ptr<GrantShare> kept);
+                                                 const std::shared_ptr<GrantShare>& kept,
+                                                 std::span<const WireExtent> former = {});
 
   /// From now on end_members() ends the lanes of `member` too. False: the domain is retired, and
   /// takes no more.
@@ -104,30 +107,42 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
     std::uint32_t access = 0;
     std::uint64_t epoch = 0;
     std::uint64_t serial = 0;  ///< 0: it may be shared
+    /// Where clients reach the stretches. Last, so that registrations that differ in it alone are
+    /// neighbours in the map.
+    std::vector<std::uint64_t> addresses;
+    [[nodiscard]] bool differs_in_addresses_alone(const Key& other) const;
     // The compiler makes the zero that the check means.
     auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr)
   };
+  struct Entry;
+  using Entries = std::multimap<Key, std::shared_ptr<Entry>>;
   struct Entry {
     std::size_t holders = 0;  ///< guarded by the mutex of the domain
+    Entries::iterator place;  ///< guarded by the mutex of the domain
     remora::detail::Mutex mutex;
     std::shared_ptr<GrantShare> share REMORA_GUARDED_BY(mutex);
     std::vector<WireExtent> extents REMORA_GUARDED_BY(mutex);
     std::vector<verbs::MemoryRegion> memory REMORA_GUARDED_BY(mutex);  ///< empty: not registered
   };
-  using Entries = std::map<Key, std::shared_ptr<Entry>>;
 
-  [[nodiscard]] Key key_of(const GrantRequest& request, verbs::Access access)
-      REMORA_REQUIRES(mutex_);
+  /// With the addresses of `former`; where that is empty, with those of the memory itself.
+  [[nodiscard]] Key key_of(const GrantRequest& request, verbs::Access access,
+                           std::span<const WireExtent> former) REMORA_REQUIRES(mutex_);
+  /// The entry with `key`, or with `key` and any addresses; a new one, not registered yet, where
+  /// there is none.
+  [[nodiscard]] std::shared_ptr<Entry> entry_of(Key key, bool any_address) REMORA_REQUIRES(mutex_);
   Status register_memory(Entry& entry, const GrantRequest& request, verbs::Access access,
-                         std::shared_ptr<GrantShare> kept) REMORA_REQUIRES(entry.mutex);
+                         std::shared_ptr<GrantShare> kept, std::span<const WireExtent> former)
+      REMORA_REQUIRES(entry.mutex) REMORA_EXCLUDES(mutex_);
   /// Deregisters the memory where no other grant holds it.
-  Status release(const Key& key, const std::shared_ptr<Entry>& entry) noexcept;
+  Status release(const std::shared_ptr<Entry>& entry) noexcept;
 
   const verbs::ProtectionDomain domain_;
   const Sharing sharing_;
   const GrantBudgets budgets_;
   const std::shared_ptr<GivenUpKeys> given_up_;
-  /// Held for no call that waits for a device, but in end_members().
+  /// Held for no call that waits for a device, but in end_members(). Locked after an entry's mutex,
+  /// never before it.
   mutable remora::detail::Mutex mutex_;
   Entries entries_ REMORA_GUARDED_BY(mutex_);
   std::set<Member*> members_ REMORA_GUARDED_BY(mutex_);
@@ -152,12 +167,11 @@ class RegistrationHold {
 
  private:
   friend class GrantDomain;
-  RegistrationHold(std::shared_ptr<GrantDomain> domain, GrantDomain::Key key,
+  RegistrationHold(std::shared_ptr<GrantDomain> domain,
                    std::shared_ptr<GrantDomain::Entry> entry) noexcept
-      : domain_{std::move(domain)}, key_{std::move(key)}, entry_{std::move(entry)} {}
+      : domain_{std::move(domain)}, entry_{std::move(entry)} {}
 
   std::shared_ptr<GrantDomain> domain_;
-  GrantDomain::Key key_;
   std::shared_ptr<GrantDomain::Entry> entry_;  ///< null: moved from, or released
 };
 

@@ -5,7 +5,8 @@ namespace remora::transport::rdma {
 Status RegistrationGrant::register_in(const std::shared_ptr<GrantDomain>& domain,
                                       std::vector<WireExtent>& extents) {
   leave_device();
-  auto held = domain->acquire({.extents = stretches_, .rights = rights_, .epoch = epoch_}, share_);
+  auto held =
+      domain->acquire({.extents = stretches_, .rights = rights_, .epoch = epoch_}, share_, extents);
   if (!held) return held.error();
   share_ = held->share();
   extents = held->extents();

@@ -23,8 +23,9 @@ class RegistrationGrant final : public GrantHandle {
         rights_{request.rights},
         epoch_{request.epoch} {}
 
-  /// Has the memory registered in `domain`, instead of where it was before. Errors: those of
-  /// GrantDomain::acquire(). **Blocks** as that does.
+  /// Has the memory registered in `domain`, instead of where it was before. The addresses of
+  /// `extents`, which the client has, stay; empty: it has none yet. After an error `extents` are
+  /// unchanged. Errors: those of GrantDomain::acquire(). **Blocks** as that does.
   Status register_in(const std::shared_ptr<GrantDomain>& domain, std::vector<WireExtent>& extents);
   [[nodiscard]] bool is_in(const GrantDomain& domain) const noexcept {
     return hold_ && hold_->domain().get() == &domain;

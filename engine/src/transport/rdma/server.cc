@@ -269,7 +269,8 @@ Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config
                                   .protection = config.transports.rdma_protection,
                                   .registrations = budgets->registrations,
                                   .windows = budgets->windows,
-                                  .bytes = budgets->bytes};
+                                  .bytes = budgets->bytes,
+                                  .settings = config.rdma};
   for (const verbs::Address& each : address.addresses)
     plan.addresses.push_back(each.with_port(config.listen.port));
   auto reaper = std::make_shared<Reaper>(kMaxEnded);

@@ -183,6 +183,24 @@ void RdmaServerEndpoint::expect_lanes(const LaneTicket& ticket) noexcept {
   lane_registry_->expect(ticket, this);
 }
 
+namespace {
+
+/// Of a registration whose addresses are those of its memory.
+std::vector<WireExtent> extents_where_memory_is(const GrantRequest& request) {
+  std::vector<WireExtent> extents;
+  extents.reserve(request.extents.size());
+  std::uint64_t start_bytes = 0;
+  for (const MemoryStretch& stretch : request.extents) {
+    extents.push_back({.start_bytes = start_bytes,
+                       .length_bytes = stretch.length_bytes,
+                       .remote_address = reinterpret_cast<std::uintptr_t>(stretch.address)});
+    start_bytes += stretch.length_bytes;
+  }
+  return extents;
+}
+
+}  // namespace
+
 Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
   if (const auto rails = this->rails()) return grant_on_rails(*rails, request);
   // Registrations and windows are reached where the memory is.
@@ -193,6 +211,8 @@ Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
   const std::shared_ptr<GrantDomain> domain = this->domain();
   if (domain == nullptr) return gone();
   Grant made;
+  // The client holds the addresses already: a registration at others is no use to it.
+  if (request.address != 0) made.extents = extents_where_memory_is(request);
   auto registered = std::make_unique<RegistrationGrant>(request);
   if (auto status = registered->register_in(domain, made.extents); !status) return status.error();
   made.handle = std::move(registered);

@@ -298,7 +298,8 @@ inline constexpr std::string_view kRemedyOfZone =
            "exclusive): move one here by 'rdma dev set DEVICE netns NAME' where it is now, or let "
            "all use all by 'rdma system set netns shared'; '?transport=tcp' needs none";
   if (operation == "rdma setting that the port does not have")
-    return "pkeys and gids of /sys/class/infiniband/DEVICE/ports/PORT are what it has";
+    return "a server's file sets it below 'rdma', a client by its URI or EngineOptions::rdma; "
+           "pkeys and gids of /sys/class/infiniband/DEVICE/ports/PORT are what the port has";
   if (operation == "QueuePairBuilder::build") return "'ibv_devinfo -v' lists the port's GIDs";
   if (operation == "getaddrinfo") return "check the host's name ('getent hosts NAME')";
   if (operation == "ibv_get_device_list" || operation == "rdma_get_devices")

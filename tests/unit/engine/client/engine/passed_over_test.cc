@@ -57,6 +57,16 @@ TEST(PassedOver, NameThatIsNotFoundIsTheCauseThoughThereIsNoDevice) {
   EXPECT_EQ(tried(kNoSocket, no_name, no_name).cause().operation(), "getaddrinfo");
 }
 
+TEST(PassedOver, SettingThatThePortLacksIsTheCauseAndNoMissingDevice) {
+  const Error no_row =
+      Error{Code::kNotFound, "rdma setting that the port does not have"}.with_subject(
+          "gid_index=7 on port 1 of mlx5_0, which has 0-3");
+  const PassedOver passed_over = tried(kNoSocket, no_row, kTcpRefused);
+  EXPECT_EQ(passed_over.cause().subject(), no_row.subject());
+  EXPECT_THAT(passed_over.reason(TransportKind::kTcp, "nothing faster there"),
+              HasSubstr("rdma: no gid_index=7; "));
+}
+
 TEST(PassedOver, ReasonIsOneShortLine) {
   PassedOver none;
   EXPECT_EQ(none.reason(TransportKind::kShm, "same host"), "shm: same host");

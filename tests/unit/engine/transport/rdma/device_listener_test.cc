@@ -39,12 +39,14 @@ class DeviceListenerTest : public test::FakeTest {
   [[nodiscard]] verbs::Device first() const {
     return verbs::connection_manager_devices(fake_.provider()).value().front();
   }
-  Result<std::unique_ptr<DeviceListener>> open(const std::vector<std::string>& wanted = {}) {
+  Result<std::unique_ptr<DeviceListener>> open(const std::vector<std::string>& wanted = {},
+                                               const config::RdmaSettings& settings = {}) {
     DeviceListener::Plan plan{.addresses = {verbs::Address::parse("10.0.0.1", 0).value()},
                               .wanted = wanted,
                               .protection = config::RdmaProtection::kRegistrations,
                               .registrations = std::make_shared<RegistrationBudgets>(0),
                               .windows = std::make_shared<WindowBudgets>(0),
+                              .settings = settings,
                               .provider = &fake_.provider()};
     return DeviceListener::open(std::move(plan), states_, reaper_);
   }
@@ -106,6 +108,29 @@ TEST_F(DeviceListenerTest, AtomicDomainsAreTheServedDevicesWithAtomics) {
   EXPECT_EQ((*listener)->atomic_domains(), (std::vector<std::string>{"fake0", "fake1"}));
   EXPECT_EQ(serving("fake0"), 1);
   EXPECT_EQ(serving("fake5"), 0);
+}
+
+TEST_F(DeviceListenerTest, DeviceWithoutASettingIsLeftOutUntilItHasIt) {
+  fake_.pkeys = {0xffff, 0x8001};
+  fake_.port.pkey_tbl_len = 2;
+  auto& second = fake_.others.emplace_back("fake1");
+  second.port.pkey_tbl_len = 1;
+  auto listener = open({}, {.pkey = 0x8001});
+  ASSERT_OK(listener);
+  EXPECT_EQ((*listener)->names(), (std::vector<std::string>{"fake0"}));
+  EXPECT_EQ(serving("fake1"), 0);
+  second.port.pkey_tbl_len = 2;
+  while (!(*listener)->must_restore()) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  (*listener)->restore();
+  EXPECT_EQ(serving("fake1"), 1);
+}
+
+TEST_F(DeviceListenerTest, SettingThatNoDeviceHasIsAnErrorThatNamesItsKey) {
+  const auto listener = open({}, {.gid_index = 7});
+  ASSERT_FALSE(listener);
+  EXPECT_EQ(listener.error().code(), Code::kNotFound);
+  EXPECT_EQ(listener.error().subject(), "rdma.gid_index=7 on port 1 of fake0, which has 0-1");
+  EXPECT_EQ(serving("fake0"), 0);
 }
 
 TEST_F(DeviceListenerTest, ADeviceThatHasGoneIsGivenBackAndTakenUpAgain) {

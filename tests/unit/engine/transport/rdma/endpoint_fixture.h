@@ -31,12 +31,30 @@ class RdmaEndpointFixture : public FakeTest {
                                       registrations_->of("fake0", 0), nullptr, std::move(buffers),
                                       connector.connect(later()).value(), FdSet::create().value());
   }
+  /// Of 32 bytes that differ.
+  static config::SecretKey key(unsigned first_byte) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    std::string text;
+    for (unsigned i = 0; i < config::SecretKey::kBytes; ++i) {
+      const unsigned byte = (first_byte + i) % 256;
+      text.push_back(kDigits[byte / 16]);
+      text.push_back(kDigits[byte % 16]);
+    }
+    return config::SecretKey::parse(text).value();
+  }
+  /// A session of the client that proves such a key.
+  std::unique_ptr<Endpoint> join(std::string_view name, unsigned first_byte) {
+    auto endpoint = connect();
+    endpoint->join_client(name, key(first_byte));
+    return endpoint;
+  }
   Result<transport::Grant> grant(Endpoint& endpoint, std::uint64_t offset = 0,
                                  std::uint64_t length = 4096, Rights rights = Rights::kAll,
                                  std::uint64_t epoch = 0) {
     const transport::MemoryStretch stretch{memory_.data() + offset, length};
     return endpoint.grant({.extents = {&stretch, 1}, .rights = rights, .epoch = epoch});
   }
+  [[nodiscard]] int registered() const { return fake_.uses("reg_mr") + fake_.uses("reg_mr_iova"); }
   /// Whether a request of `before` would be carried out by `now`.
   static bool reaches(const transport::WireExtent& before, const transport::WireExtent& now) {
     return before.remote_key == now.remote_key &&

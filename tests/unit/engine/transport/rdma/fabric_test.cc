@@ -72,13 +72,60 @@ TEST_F(RdmaFabricTest, WhatThePortDoesNotHaveIsNamed) {
   const auto pkey = applied({.pkey = 0x8001});
   ASSERT_FALSE(pkey);
   EXPECT_EQ(pkey.error().code(), Code::kNotFound);
-  EXPECT_EQ(pkey.error().subject(), "pkey=0x8001 on port 1 of fake0");
+  EXPECT_EQ(pkey.error().subject(), "pkey=0x8001 on port 1 of fake0, which has 0xffff");
   fake_.gids = {test::FakeVerbs::gid(0, 1, "fe80::1"), test::FakeVerbs::gid(7, 2, "::1")};
   const auto gid = applied({.gid_index = 7});
   ASSERT_FALSE(gid);
   EXPECT_EQ(gid.error().code(), Code::kNotFound);
-  EXPECT_EQ(gid.error().subject(), "gid_index=7 on port 1 of fake0");
-  EXPECT_FALSE(gid.error().remedy().empty());
+  EXPECT_EQ(gid.error().subject(), "gid_index=7 on port 1 of fake0, which has 0");
+  EXPECT_NE(gid.error().remedy().find("EngineOptions::rdma"), std::string_view::npos);
+}
+
+TEST_F(RdmaFabricTest, WhatThePortHasInsteadIsListed) {
+  using test::FakeVerbs;
+  const auto subject = [&](const RdmaSettings& settings) {
+    const auto refused = applied(settings);
+    return refused ? std::string{} : std::string{refused.error().subject()};
+  };
+  fake_.pkeys = {0xffff, 0, 0x8001, 0x8002, 0x8003, 0x0004};
+  fake_.port.pkey_tbl_len = 6;
+  EXPECT_EQ(subject({.pkey = 0x7abc}),
+            "pkey=0x7abc on port 1 of fake0, which has 0xffff, 0x8001, 0x8002 and 2 more");
+  fake_.pkeys = {0};
+  fake_.port.pkey_tbl_len = 1;
+  EXPECT_EQ(subject({.pkey = 0x7abc}), "pkey=0x7abc on port 1 of fake0, which has none");
+  fake_.gids.clear();
+  EXPECT_EQ(subject({.gid_index = 0}), "gid_index=0 on port 1 of fake0, which has none");
+  for (const std::uint32_t row : {5U, 0U, 1U, 2U})
+    fake_.gids.push_back(FakeVerbs::gid(row, 1, "::1"));
+  EXPECT_EQ(subject({.gid_index = 4}), "gid_index=4 on port 1 of fake0, which has 0-2, 5");
+  for (const std::uint32_t row : {16U, 18U, 20U})
+    fake_.gids.push_back(FakeVerbs::gid(row, 1, "::1"));
+  fake_.port.gid_tbl_len = 32;
+  EXPECT_EQ(subject({.gid_index = 255}),
+            "gid_index=255 on port 1 of fake0, which has 0-2, 5, 16, 18 and more");
+}
+
+TEST_F(RdmaFabricTest, OneActivePortWithTheSettingsIsEnoughForADevice) {
+  fake_.attributes.phys_port_cnt = 2;
+  fake_.second_port = fake_.port;
+  fake_.gids = {test::FakeVerbs::gid(0, 1, "fe80::1"), test::FakeVerbs::gid(7, 2, "::1")};
+  const auto device = open();
+  EXPECT_TRUE(check_ports({}, device));
+  EXPECT_TRUE(check_ports({.gid_index = 0}, device));
+  EXPECT_TRUE(check_ports({.pkey = 0xffff, .gid_index = 7}, device));
+  const Status none = check_ports({.gid_index = 1}, device);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code(), Code::kNotFound);
+  EXPECT_EQ(none.error().subject(), "rdma.gid_index=1 on port 1 of fake0, which has 0");
+  fake_.second_port->state = IBV_PORT_DOWN;
+  EXPECT_CODE(check_ports({.gid_index = 7}, device), kNotFound);
+}
+
+TEST_F(RdmaFabricTest, DeviceThatCannotBeAskedIsAnErrorOfItsOwn) {
+  const auto device = open();
+  fake_.fail("query_gid_table", 1, EIO);
+  EXPECT_CODE(check_ports({.gid_index = 0}, device), kProvider);
 }
 
 TEST_F(RdmaFabricTest, TheServersHalfHasTheMtuOfItsClient) {

@@ -17,24 +17,7 @@ namespace {
 
 class RdmaSharedRegistrationsTest : public test::RdmaEndpointFixture {
  protected:
-  /// Of 32 bytes that differ.
-  static config::SecretKey key(unsigned first_byte) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    std::string text;
-    for (unsigned i = 0; i < config::SecretKey::kBytes; ++i) {
-      const unsigned byte = (first_byte + i) % 256;
-      text.push_back(kDigits[byte / 16]);
-      text.push_back(kDigits[byte % 16]);
-    }
-    return config::SecretKey::parse(text).value();
-  }
   void SetUp() override { play("mlx5"); }
-  std::unique_ptr<RdmaServerEndpoint> join(std::string_view name, unsigned first_byte) {
-    auto endpoint = connect();
-    endpoint->join_client(name, key(first_byte));
-    return endpoint;
-  }
-  [[nodiscard]] int registered() const { return fake_.uses("reg_mr") + fake_.uses("reg_mr_iova"); }
 };
 
 TEST_F(RdmaSharedRegistrationsTest, SessionsOfOneKeyShareOneRegistrationOfARegion) {
