@@ -3,12 +3,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
 #include <iostream>
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <string>
 #include <sys/stat.h>
@@ -30,6 +32,7 @@
 #include "common/version.h"
 #include "server/descriptors.h"
 #include "server/log.h"
+#include "server/memory_return.h"
 #include "server/notify.h"
 #include "server/reload.h"
 #include "server/signals.h"
@@ -37,6 +40,8 @@
 
 namespace remora::apps {
 namespace {
+
+constexpr std::chrono::seconds kMemoryPeriod{5};
 
 struct Options {
   std::string config_path;
@@ -172,7 +177,8 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
                            config::format_size(configuration.pool.size_bytes));
     signals.on_hang_up([&] { reload(options.config_path, running, server); });
   }
-  const int signal = signals.wait();
+  MemoryReturn memory{[] { ::malloc_trim(0); }};
+  const int signal = signals.wait(kMemoryPeriod, [&] { memory.look(server.status().sessions); });
   signals.on_hang_up(nullptr);
   spdlog::info("SIG{}: stopping; a second one does not wait for clients, a third ends at once",
                ::sigabbrev_np(signal));
