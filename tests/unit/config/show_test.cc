@@ -47,6 +47,7 @@ transports:
   rdma_protection: auto                   # default
   shm: auto                               # default
   tcp: auto                               # default
+  tcp_threads: auto                       # default
   tcp_spin: 50us                          # default
 # rdma:                                   # not set
 pool:

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "transport/tcp/region_memory_access.h"
 #include "transport/tcp/socket.h"
 
 namespace remora::transport::tcp {
@@ -77,12 +78,7 @@ bool ServerLane::receive() noexcept {
                       .iov_len = large_writes_ && end_ < kHeader ? kHeader - end_ : ahead};
   }
   for (std::size_t i = 0; i < count; ++i) room += parts[i].iov_len;
-  msghdr scattered{};
-  scattered.msg_iov = parts.data();
-  scattered.msg_iovlen = count;
-  const ssize_t got = count == 1
-                          ? ::recv(socket_.get(), parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT)
-                          : ::recvmsg(socket_.get(), &scattered, MSG_DONTWAIT);
+  const ssize_t got = region_memory::receive(socket_.get(), parts.data(), count);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (got <= 0) {
     dead_ = true;
@@ -169,7 +165,7 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, ServedCounts& serve
         const Stop stop = serve_write(*request, target.memory, served);
         if (stop != Stop::kLimit) return stop;
       } else if (request->opcode == Opcode::kWriteZeroes) {
-        std::memset(target.memory, 0, request->length_bytes);
+        region_memory::zero(target.memory, request->length_bytes);
         if (request->answered) answer(*request);
         begin_ += kHeader;
       } else {
@@ -208,7 +204,7 @@ ServerLane::Stop ServerLane::serve_write(const RequestHeader& request, std::byte
   served.bytes[1] += request.length_bytes;
   const auto part =
       static_cast<std::uint32_t>(std::min<std::size_t>(buffered, request.length_bytes));
-  std::memcpy(memory, payload, part);
+  region_memory::copy(memory, payload, part);
   begin_ += kHeader + part;
   if (part == request.length_bytes) {
     if (request.answered) answer(request);
@@ -233,7 +229,7 @@ bool ServerLane::serve_read(const RequestHeader& request, const std::byte* memor
     return true;
   }
   if (outgoing_size_ - outgoing_end_ < AnswerHeader::kWireBytes + length) return false;
-  std::memcpy(next_payload(), memory, length);
+  region_memory::copy(next_payload(), memory, length);
   answer(request);
   return true;
 }
@@ -301,12 +297,8 @@ ServerLane::Progress ServerLane::flush() noexcept {
   iovec& last = output_[output_first_ + count - 1];
   const std::size_t beyond = bytes > kMaxBytes ? bytes - kMaxBytes : 0;
   last.iov_len -= beyond;
-  msghdr gathered{};
-  gathered.msg_iov = output_.data() + output_first_;
-  gathered.msg_iovlen = count;
-  const ssize_t sent =
-      count == 1 ? ::send(socket_.get(), last.iov_base, last.iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
-                 : ::sendmsg(socket_.get(), &gathered, MSG_NOSIGNAL | MSG_DONTWAIT);
+  iovec* const first = output_.data() + output_first_;
+  const ssize_t sent = region_memory::send(socket_.get(), first, count);
   last.iov_len += beyond;
   if (sent < 0) {
     if (errno == EAGAIN) return Progress::kBlocked;
@@ -315,7 +307,7 @@ ServerLane::Progress ServerLane::flush() noexcept {
     return Progress::kDead;
   }
   moved_ = true;
-  output_first_ += advance(gathered.msg_iov, static_cast<std::size_t>(sent));
+  output_first_ += advance(first, static_cast<std::size_t>(sent));
   if (output_pending())
     return static_cast<std::uint64_t>(sent) == bytes - beyond ? Progress::kMore
                                                               : Progress::kBlocked;
