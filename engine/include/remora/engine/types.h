@@ -59,7 +59,8 @@ enum class TransportKind : std::uint8_t { kAuto, kRdma, kShm, kTcp };
 }
 
 /// When the pages of a region that is opened over shm enter the page table of this process. A page
-/// that is not there faults at its first use.
+/// that is not there faults at its first use. Pages that the server does not have yet
+/// (pool.populate: false) are made by kNow alone.
 enum class Populate : std::uint8_t {
   kNone,  ///< at their first use
   kLazy,  ///< up to 64 MiB when the region is opened, the rest by a thread, which ends then

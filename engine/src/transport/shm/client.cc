@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <poll.h>
+#include <span>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -66,10 +67,11 @@ class ShmClientEndpoint final : public ClientEndpoint {
     auto mapping =
         Mapping::map(descriptors.front().get(), size, writes ? PROT_READ | PROT_WRITE : PROT_READ);
     if (!mapping) return mapping.error();
-    remora::detail::keep_out_of_core_dumps({(*mapping)->address(), size}, core_dump_);
+    const std::span bytes{(*mapping)->address(), (*mapping)->size_bytes()};
+    remora::detail::keep_out_of_core_dumps(bytes, core_dump_);
     // A child of this process has no mapping: when this process has died, no process
     // writes the region, and a fence may say so.
-    if (::madvise((*mapping)->address(), size, MADV_DONTFORK) != 0)
+    if (::madvise(bytes.data(), bytes.size(), MADV_DONTFORK) != 0)
       return Error{Code::kSystem, "madvise(MADV_DONTFORK)"}.with_errno(errno);
     (*mapping)->populate(populate_, writes);
     extents.front().remote_address += reinterpret_cast<std::uint64_t>((*mapping)->address());

@@ -4,8 +4,11 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/memfd.h>
+#include <memory>
 #include <optional>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
 
@@ -99,6 +102,75 @@ TEST_F(MappingTest, ContentsStay) {
   mapping_->populate(Populate::kNow, true);
   for (std::size_t at = 0; at < kBytes; at += 4096)
     ASSERT_EQ(mapping_->address()[at], std::byte{1}) << at;
+}
+
+/// A region of a pool with `populate: false`: only the first half has pages.
+class SparseMappingTest : public MappingTest {
+ protected:
+  void SetUp() override {
+    MappingTest::SetUp();
+    if (IsSkipped()) return;
+    ASSERT_EQ(
+        ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kBytes / 2, kBytes / 2),
+        0);
+    ASSERT_EQ(bytes_there(), kBytes / 2);
+  }
+  /// What the memory takes.
+  [[nodiscard]] std::size_t bytes_there() const {
+    struct stat status {};
+    EXPECT_EQ(::fstat(fd_.get(), &status), 0);
+    return static_cast<std::size_t>(status.st_blocks) * 512;
+  }
+};
+
+TEST_F(SparseMappingTest, LazyTakesNoMemory) {
+  for (const bool writes : {false, true}) {
+    for (const std::size_t at_once : {Mapping::kStepBytes, kBytes}) {
+      mapping_ = Mapping::map(fd_.get(), kBytes, PROT_READ | PROT_WRITE).value();
+      mapping_->populate(Populate::kLazy, writes, at_once);
+      mapping_->await_populated();
+      EXPECT_EQ(entered(Mapping::kStepBytes), Mapping::kStepBytes);
+      EXPECT_LT(entered(), kBytes / 2) << "the step that lacks pages is left out";
+      EXPECT_EQ(bytes_there(), kBytes / 2);
+    }
+  }
+}
+
+TEST_F(SparseMappingTest, NowMakesWhatIsMissing) {
+  mapping_->populate(Populate::kNow, true);
+  EXPECT_EQ(entered(), kBytes);
+  EXPECT_EQ(bytes_there(), kBytes);
+}
+
+TEST_F(MappingTest, LimitOfThreadsCountsThoseThatRun) {
+  std::vector<std::shared_ptr<Mapping>> mappings;
+  for (unsigned i = 0; i < 4 * Mapping::kMaxThreads; ++i) {
+    mappings.push_back(Mapping::map(fd_.get(), kBytes, PROT_READ | PROT_WRITE).value());
+    mappings.back()->populate(Populate::kLazy, true, 4096);
+  }
+  mappings.clear();
+  mapping_->populate(Populate::kLazy, true, 4096);
+  mapping_->await_populated();
+  EXPECT_EQ(entered(), kBytes) << "those that have gone do not count";
+}
+
+/// Without reserved pages of 2 MiB there is no such memory to map.
+TEST(Mapping, ExplicitHugePagesAreMappedWhole) {
+  constexpr std::size_t kHuge = std::size_t{2} << 20U;
+  const UniqueFd fd{::memfd_create(
+      "mapping_test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | unsigned{MFD_HUGE_2MB})};
+  if (!fd || ::ftruncate(fd.get(), 2 * kHuge) != 0) GTEST_SKIP() << "no huge pages";
+  ASSERT_EQ(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  auto mapping = Mapping::map(fd.get(), kHuge + 4096, PROT_READ | PROT_WRITE);
+  if (!mapping) GTEST_SKIP() << "no huge pages: " << mapping.error().message();
+  EXPECT_EQ((*mapping)->size_bytes(), 2 * kHuge);
+  std::byte* const address = (*mapping)->address();
+  EXPECT_EQ(::madvise(address, (*mapping)->size_bytes(), MADV_DONTFORK), 0);
+  (*mapping)->populate(Populate::kLazy, true);
+  address[kHuge] = std::byte{1};
+  *mapping = nullptr;
+  unsigned char present = 0;
+  EXPECT_EQ(::mincore(address, 4096, &present), -1) << "unmapped";
 }
 
 TEST_F(MappingTest, MayGoWhileAThreadPopulates) {
