@@ -27,6 +27,9 @@ PageBuffer::PageBuffer(std::size_t size_bytes) : size_{size_bytes} {
                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                             : MAP_FAILED;
   mapped_ = pages != MAP_FAILED;
+  // The kernel joins neighbouring buffers to one mapping. A transparent huge page would make
+  // several of them resident at the first use of one, and stay until all of them have gone.
+  if (mapped_) ::madvise(pages, size_bytes, MADV_NOHUGEPAGE);
   data_ = mapped_ ? static_cast<std::byte*>(pages) : new std::byte[size_bytes]();
 }
 
