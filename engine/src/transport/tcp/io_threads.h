@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include <remora/assert.h>
 #include <remora/result.h>
 
 #include "transport/tcp/io.h"
@@ -36,6 +38,7 @@ class IoThreads {
   [[nodiscard]] ThreadSeat take_seat() const;
   /// The thread that serves the lanes of the session.
   [[nodiscard]] IoThread& of(const Session& session) const noexcept {
+    REMORA_ASSERT(session.thread() < threads_.size(), "a session has a seat of these threads");
     return *threads_[session.thread()];
   }
 

@@ -8,10 +8,17 @@
 #include <cstddef>
 #include <cstring>
 #include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
 
 #if defined(__SANITIZE_THREAD__)
 #define REMORA_KEPT_FUNCTION [[gnu::noinline]]
-#else
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define REMORA_KEPT_FUNCTION [[gnu::noinline]]
+#endif
+#endif
+#if !defined(REMORA_KEPT_FUNCTION)
 #define REMORA_KEPT_FUNCTION
 #endif
 
