@@ -13,6 +13,9 @@
 /// read a block that is being written again: its seal has another version than the word, or is
 /// broken, and get() looks the key up again. A value that meets a full bucket replaces another: a
 /// cache.
+///
+/// put() takes for granted that a plain read gives a word of 8 aligned bytes whole, as processors
+/// and NICs do. With a torn word a key may get a second word, and get() an old value.
 
 #include <algorithm>
 #include <array>
