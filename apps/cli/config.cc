@@ -121,6 +121,7 @@ Json to_json(const ServerConfig& server) {
                 {"rdma_protection", text(to_string(server.transports.rdma_protection))},
                 {"shm", text(to_string(server.transports.shm))},
                 {"tcp", text(to_string(server.transports.tcp))},
+                {"tcp_threads", server.transports.tcp_threads},
                 {"tcp_spin_seconds", seconds(server.transports.tcp_spin)}}},
               {"rdma", to_string(server.rdma)},
               {"pool",

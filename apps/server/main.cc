@@ -3,12 +3,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
 #include <iostream>
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <string>
 #include <string_view>
@@ -31,6 +33,7 @@
 #include "common/version.h"
 #include "server/descriptors.h"
 #include "server/log.h"
+#include "server/memory_return.h"
 #include "server/notify.h"
 #include "server/reload.h"
 #include "server/signals.h"
@@ -40,6 +43,8 @@
 
 namespace remora::apps {
 namespace {
+
+constexpr std::chrono::seconds kMemoryPeriod{5};
 
 struct Options {
   std::string config_path;
@@ -193,7 +198,8 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
   // What goes on without it is better than a server that does not serve.
   auto watchdog = Watchdog::start(server);
   if (!watchdog) spdlog::warn("watchdog: {}", watchdog.error().message());
-  const int signal = signals.wait();
+  MemoryReturn memory{[] { ::malloc_trim(0); }};
+  const int signal = signals.wait(kMemoryPeriod, [&] { memory.look(server.status().sessions); });
   signals.on_hang_up(nullptr);
   const bool leaves = configuration.pool.warm_restart && signal == SIGTERM;
   spdlog::info("SIG{}: stopping{}; a second one does not wait for clients, a third ends at once",

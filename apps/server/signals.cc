@@ -46,6 +46,20 @@ int Signals::wait() {
   return first_;
 }
 
+int Signals::wait(std::chrono::nanoseconds period, const std::function<void()>& tick) {
+  detail::MutexLock lock{mutex_};
+  const auto came = [this] {
+    mutex_.assert_held();
+    return first_ != 0;
+  };
+  while (!first_came_.wait_for(lock, period, came)) {
+    lock.unlock();
+    tick();
+    lock.lock();
+  }
+  return first_;
+}
+
 void Signals::on_second(std::function<void()> action) {
   const detail::MutexLock lock{mutex_};
   second_ = std::move(action);

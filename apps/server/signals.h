@@ -4,6 +4,7 @@
 /// asks to expedite_stop and still leaves nothing behind (GNU timeout sends two at once); the third
 /// ends the process. SIGHUP asks to read the configuration again.
 
+#include <chrono>
 #include <csignal>
 #include <functional>
 #include <memory>
@@ -33,6 +34,8 @@ class Signals {
   [[nodiscard]] std::stop_token stop_token() const noexcept { return stop_.get_token(); }
   /// Blocks until the first SIGTERM or SIGINT, and returns which it was.
   int wait();
+  /// The same, and calls `tick` each `period` meanwhile.
+  int wait(std::chrono::nanoseconds period, const std::function<void()>& tick);
 
   /// The action at the second one, on the thread of the signals: at once if it has come already.
   /// Null: nothing; when this returns, what was set before does not run and will not.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <string>
 #include <utility>
 
@@ -136,6 +137,18 @@ constexpr Access kMtu{[](ServerConfig& c, At, const Value& v) {
                       },
                       [](const ServerConfig& c, At) { return text_of_one({.mtu = c.rdma.mtu}); }};
 
+/// "auto" is 0.
+std::optional<std::uint32_t> thread_count(std::string_view value) {
+  constexpr std::uint32_t kMaxThreads = 64;
+  if (value == "auto") return 0;
+  std::uint32_t count = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), count);
+  if (error != std::errc{} || end != value.data() + value.size()) return {};
+  if (count == 0 || count > kMaxThreads) return {};
+  return count;
+}
+bool is_thread_count(std::string_view value) { return thread_count(value).has_value(); }
+
 bool is_metrics_address(std::string_view value) {
   return value == "none" || parse_endpoint(value).ok();
 }
@@ -192,6 +205,14 @@ constexpr auto kShm =
     choice<Availability>([](auto& c, std::size_t) -> auto& { return c.transports.shm; });
 constexpr auto kTcp =
     choice<Availability>([](auto& c, std::size_t) -> auto& { return c.transports.tcp; });
+constexpr Access kTcpThreads{
+    [](ServerConfig& c, At, const Value& v) {
+      c.transports.tcp_threads = thread_count(std::get<std::string>(v)).value_or(0);
+    },
+    [](const ServerConfig& c, At) -> std::optional<Value> {
+      const std::uint32_t count = c.transports.tcp_threads;
+      return holding<std::string>(count == 0 ? "auto" : std::to_string(count));
+    }};
 constexpr auto kTcpSpin =
     duration([](auto& c, std::size_t) -> auto& { return c.transports.tcp_spin; });
 constexpr auto kTrafficClass =
@@ -310,10 +331,14 @@ constexpr std::array kKeys{
            "Shared memory with clients of the same user, or root, on this host; a region must "
            "allow it too."),
     worded("transports.tcp", KeyType::kChoice, kAvailabilityWords, kTcp,
-           "TCP on `listen.address` and `listen.port`, for machines without RDMA; a thread of the "
-           "server copies. With `auto`, too, the server does not start if the port is in use."),
+           "TCP on `listen.address` and `listen.port`, for machines without RDMA; threads of the "
+           "server copy. With `auto`, too, the server does not start if the port is in use."),
+    free_text("transports.tcp_threads", "`auto`, or 1 to 64", is_thread_count, kTcpThreads,
+              "How many threads copy. A session stays on one of them. `auto`: a quarter of the "
+              "processors, 1 to 8, and fewer where the system gives no more threads."),
     ranged("transports.tcp_spin", KeyType::kDuration, 0, kSecond, kTcpSpin,
-           "How long that thread looks for requests before it sleeps. While it looks, a request is "
+           "How long each of these threads looks for requests before it sleeps. While it looks, a "
+           "request is "
            "served tens of microseconds sooner; the price is the time of a core, so long after "
            "each request."),
 

@@ -55,7 +55,7 @@ function processPanels(build) {
     lines: [
       ...build.rate('process', 0, build.find('process_cpu_seconds_total')),
       ...build.rate('pollers', 1, build.find('remora_client_poller_cpu_seconds_total')),
-      ...build.rate('tcp thread', 2, build.find('remora_server_tcp_cpu_seconds_total'))
+      ...build.rate('tcp threads', 2, build.find('remora_server_tcp_cpu_seconds_total'))
     ],
     help: 'One core is 1. About 1 for each polling thread is by design; more without load is not.'
   });

@@ -69,7 +69,7 @@ export function serverTraffic(build) {
     unit: 'B/s',
     empty,
     lines: counted(build.rates(bytes, 'op', kOps)),
-    help: 'Near what a core copies (4 GB/s): the thread that serves tcp is the limit.'
+    help: 'Near what a core copies (4 GB/s): a thread that serves tcp is the limit.'
   });
 }
 

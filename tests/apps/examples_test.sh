@@ -48,6 +48,8 @@ run 0 "a client in C" "$bin/c_client" "$(uri cache)"
 is "it reads a thousand pages, its own among them" has out '^1000 reads, [1-9][0-9]* of our page'
 shm=()
 if [[ $transport == shm ]]; then shm=(--shm); fi
+rounds=200
+if [[ $transport == rdma ]]; then rounds=100; fi # each of the 100 keys is put once
 run 0 "a region to copy into" "$remora" create "$(uri copied)" --size 16MiB "${shm[@]}"
 run 0 "coroutines" "$bin/coroutines" "$(uri cache)" "$(uri copied)"
 is "they copy every block" has out "blocks copied over $transport"
@@ -60,6 +62,27 @@ is "it ends in order" has out "^ended in order"
 run 0 "callbacks" "$bin/callbacks" "$(uri copied)"
 is "they read every block" has out "^[1-9][0-9]* of [0-9]* blocks hold something, read over $transport"
 run 0 "the copy is removed" "$remora" rm "$(uri copied)"
+run 0 "a region for a cache" "$remora" create "$(uri kv)" --size 8MiB --block 2KiB "${shm[@]}"
+workers=()
+for worker in one two three four; do
+  "$bin/kv_cache" "$(uri kv)" work "$worker" "$rounds" >"$work/kv.$worker" 2>&1 &
+  workers+=("$!")
+  pids+=("$!")
+done
+for worker in "${workers[@]}"; do is "a worker of the cache ends" wait "$worker"; done
+cat "$work"/kv.* >"$work/out"
+is "four workers see whole values, none older than before" \
+  same "$(grep -cE "^$rounds puts, [1-9][0-9]* values found, 0 wrong\$" "$work/out")" 4
+mapfile -t keys < <(seq -f 'key%g' 0 99)
+run 0 "a get of all keys" "$bin/kv_cache" "$(uri kv)" get "${keys[@]}"
+is "each key that was put is there, once" \
+  same "$(cut -d: -f1 "$work/out" | sort)" "$(printf '%s\n' "${keys[@]}" | sort)"
+run 0 "a put" "$bin/kv_cache" "$(uri kv)" put colour blue
+run 0 "another value" "$bin/kv_cache" "$(uri kv)" put colour green
+run 0 "a get" "$bin/kv_cache" "$(uri kv)" get colour shape
+is "it has the last value, and no key that was never put" same "$(cat "$work/out")" "colour: green"
+run 1 "a value longer than a block" "$bin/kv_cache" "$(uri kv)" put colour "$(printf '%2048s' x)"
+run 0 "the cache is removed" "$remora" rm "$(uri kv)"
 # Neither is paused for so long that it would lose the lock.
 "$bin/lock" "$(uri cache)" 50 0 20000 >"$work/lock.out" 2>"$work/err" &
 other=$!

@@ -22,7 +22,7 @@ void MeasuredServer::serve(int where) const {
   config.log.level = config::LogLevel::kWarn;
   config.regions.push_back({.name = "bench",
                             .size_bytes = region_bytes,
-                            .block_bytes = 4096,
+                            .block_bytes = block_bytes,
                             .rights = {},
                             .atomics = "auto",
                             .shm = transport == "shm"});

@@ -13,11 +13,16 @@
 
 namespace remora::bench {
 
+/// `tcp_spin` of a server that polls: longer than any pause inside a job, and short enough to be
+/// over before the peer's warm-up is.
+inline constexpr std::chrono::nanoseconds kPollingServerSpin = std::chrono::milliseconds{2};
+
 /// A server with one region, which fills its pool, over one transport.
 struct MeasuredServer {
   std::string transport;
   std::string address;
   std::size_t region_bytes = 0;
+  std::size_t block_bytes = 4096;
   /// How long a thread of tcp polls before it sleeps.
   std::chrono::nanoseconds tcp_spin{0};
 

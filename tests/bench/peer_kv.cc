@@ -1,11 +1,12 @@
 /// A key-value store as remote memory: memcached or redis in its own process, with a value for each
-/// 4 KiB block of the region, and a client with nothing between it and the socket.
+/// block of the region, and a client with nothing between it and the socket.
 ///
 ///   peer_kv --store memcached|redis [--mode polling|blocking] [--region-mib 1024] [--core 1]
-///           [--server-core 0]
+///           [--server-core 0] [--value-bytes 4096] [--gets single|multi]
 ///
 /// `depth` requests are sent together and their answers awaited together; polling, the client spins
-/// on its socket (the stores themselves know only sleeping). Values have 4096 bytes.
+/// on its socket (the stores themselves know only sleeping). With `multi`, reads are one request
+/// with `depth` keys: MGET of redis, get of many keys of memcached.
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -25,11 +26,10 @@
 namespace remora::bench {
 namespace {
 
-constexpr std::size_t kValueBytes = 4096;
-
 /// What is said on the wire.
 struct Protocol {
   bool redis = false;
+  std::size_t value_bytes = 4096;
 
   void get(std::string& request, std::uint64_t block) const {
     const std::string key = key_of(block);
@@ -39,6 +39,19 @@ struct Protocol {
     } else {
       request += "get " + key + "\r\n";
     }
+  }
+  /// The beginning of a get of so many keys; multi_key() follows for each, then multi_end().
+  void multi_begin(std::string& request, std::size_t keys) const {
+    request += redis ? "*" + std::to_string(keys + 1) + "\r\n$4\r\nMGET\r\n" : std::string{"get"};
+  }
+  void multi_key(std::string& request, std::uint64_t block) const {
+    if (redis)
+      bulk(request, key_of(block));
+    else
+      request += " " + key_of(block);
+  }
+  void multi_end(std::string& request) const {
+    if (!redis) request += "\r\n";
   }
   void set(std::string& request, std::uint64_t block, const std::string& value) const {
     const std::string key = key_of(block);
@@ -54,13 +67,24 @@ struct Protocol {
   }
   /// Length of the answer to the get of a value that is there.
   [[nodiscard]] std::size_t get_answer_bytes() const {
-    if (redis) return std::string{"$4096\r\n"}.size() + kValueBytes + 2;
-    return ("VALUE " + key_of(0) + " 0 4096\r\n").size() + kValueBytes + 2 +
-           std::string{"END\r\n"}.size();
+    return value_answer_bytes() + (redis ? 0 : kEnd.size());
+  }
+  /// Length of the answer to a get of so many keys, all of which are there.
+  [[nodiscard]] std::size_t multi_answer_bytes(std::size_t keys) const {
+    const std::size_t around = redis ? ("*" + std::to_string(keys) + "\r\n").size() : kEnd.size();
+    return keys * value_answer_bytes() + around;
   }
   [[nodiscard]] std::string set_answer() const { return redis ? "+OK\r\n" : "STORED\r\n"; }
 
  private:
+  static constexpr std::string_view kEnd = "END\r\n";
+
+  [[nodiscard]] std::size_t value_answer_bytes() const {
+    const std::string size = std::to_string(value_bytes) + "\r\n";
+    const std::size_t head =
+        redis ? ("$" + size).size() : ("VALUE " + key_of(0) + " 0 " + size).size();
+    return head + value_bytes + 2;
+  }
   /// All keys have one length, so all answers do.
   static std::string key_of(std::uint64_t block) { return "b" + std::to_string(10000000 + block); }
   static void bulk(std::string& request, const std::string& bytes) {
@@ -116,13 +140,18 @@ void serve(bool redis, std::uint16_t port, std::size_t region_bytes, int where) 
 
 class StoreClient : public Client {
  public:
-  StoreClient(const Protocol& protocol, int socket, bool polling, std::size_t region_bytes)
-      : protocol_{protocol}, socket_{socket}, polling_{polling}, region_bytes_{region_bytes} {
-    for (std::uint64_t block = 0; block < region_bytes_ / kValueBytes;) {
+  StoreClient(const Protocol& protocol, int socket, const Arguments& arguments)
+      : protocol_{protocol},
+        socket_{socket},
+        polling_{arguments.polling()},
+        multi_{arguments.text("--gets", "single") == "multi"},
+        region_bytes_{arguments.region_bytes()},
+        value_(protocol.value_bytes, 'x') {
+    const std::uint64_t blocks = region_bytes_ / protocol_.value_bytes;
+    for (std::uint64_t block = 0; block < blocks;) {
       request_.clear();
       std::size_t count = 0;
-      for (; count < 32 && block < region_bytes_ / kValueBytes; ++count)
-        protocol_.set(request_, block++, value_);
+      for (; count < 32 && block < blocks; ++count) protocol_.set(request_, block++, value_);
       send_all();
       take_stored(count);
     }
@@ -130,17 +159,18 @@ class StoreClient : public Client {
   ~StoreClient() override { ::close(socket_); }
 
   bool prepare(const Job& job) override {
-    if (job.block_bytes != kValueBytes || (job.op != Op::kRead && job.op != Op::kWrite))
+    if (job.block_bytes != protocol_.value_bytes || (job.op != Op::kRead && job.op != Op::kWrite))
       return false;
     job_ = job;
-    blocks_ = std::make_unique<RandomBlocks>(region_bytes_, kValueBytes);
+    blocks_ = std::make_unique<RandomBlocks>(region_bytes_, protocol_.value_bytes);
     return true;
   }
 
   std::size_t advance() override {
     request_.clear();
+    if (multi_ && job_.op == Op::kRead) return advance_multi();
     for (std::size_t i = 0; i < job_.depth; ++i) {
-      const std::uint64_t block = blocks_->next() / kValueBytes;
+      const std::uint64_t block = next_block();
       if (job_.op == Op::kRead)
         protocol_.get(request_, block);
       else
@@ -150,10 +180,7 @@ class StoreClient : public Client {
     if (job_.op == Op::kWrite) {
       take_stored(job_.depth);
     } else {
-      take(job_.depth * protocol_.get_answer_bytes());
-      const std::string_view end = protocol_.redis ? "\r\n" : "END\r\n";
-      const std::string_view answer{answer_.data(), filled_};
-      if (answer.substr(filled_ - end.size()) != end) give_up("a value is missing");
+      take_values(job_.depth * protocol_.get_answer_bytes());
     }
     return job_.depth;
   }
@@ -161,6 +188,18 @@ class StoreClient : public Client {
   std::size_t drain() override { return 0; }
 
  private:
+  std::uint64_t next_block() { return blocks_->next() / protocol_.value_bytes; }
+
+  /// One get of many keys.
+  std::size_t advance_multi() {
+    protocol_.multi_begin(request_, job_.depth);
+    for (std::size_t i = 0; i < job_.depth; ++i) protocol_.multi_key(request_, next_block());
+    protocol_.multi_end(request_);
+    send_all();
+    take_values(protocol_.multi_answer_bytes(job_.depth));
+    return job_.depth;
+  }
+
   void send_all() {
     for (std::size_t sent = 0; sent < request_.size();) {
       const ssize_t wrote =
@@ -180,6 +219,14 @@ class StoreClient : public Client {
     }
   }
 
+  /// An answer with a value for each key.
+  void take_values(std::size_t bytes) {
+    take(bytes);
+    const std::string_view end = protocol_.redis ? "\r\n" : "END\r\n";
+    const std::string_view answer{answer_.data(), filled_};
+    if (answer.substr(filled_ - end.size()) != end) give_up("a value is missing");
+  }
+
   void take_stored(std::size_t count) {
     const std::string stored = protocol_.set_answer();
     take(count * stored.size());
@@ -189,9 +236,10 @@ class StoreClient : public Client {
   Protocol protocol_;
   int socket_;
   bool polling_;
+  bool multi_;
   std::size_t region_bytes_;
+  std::string value_;
   Job job_;
-  std::string value_ = std::string(kValueBytes, 'x');
   std::string request_;
   std::string answer_;
   std::size_t filled_ = 0;
@@ -215,6 +263,7 @@ int main(int argc, char** argv) {
     socket = connect_to(port);
   }
   if (!socket) give_up("the store does not listen");
-  StoreClient client{{redis}, *socket, arguments.polling(), region_bytes};
+  const auto value_bytes = static_cast<std::size_t>(arguments.number("--value-bytes", 4096));
+  StoreClient client{{redis, value_bytes}, *socket, arguments};
   return answer_jobs(client, nullptr);  // the store sleeps by itself
 }

@@ -39,9 +39,6 @@ namespace {
 
 using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace)
 
-/// Longer than any pause inside a job, and short enough to be over before the peer's warm-up is.
-constexpr auto kServerSpin = 2ms;
-
 struct Order {
   std::size_t batch = 1;
   bool shuffled = false;
@@ -280,7 +277,7 @@ int run(const Arguments& arguments) {
   const MeasuredServer server{.transport = arguments.text("--transport", "shm"),
                               .address = arguments.text("--address", "127.0.0.1"),
                               .region_bytes = arguments.region_bytes(),
-                              .tcp_spin = polling ? kServerSpin : 0ns};
+                              .tcp_spin = polling ? kPollingServerSpin : 0ns};
   const test::RuntimeDir folder;
   const auto process = ServerProcess::start(arguments.number("--server-core", 0),
                                             [&server](int where) { server.serve(where); });

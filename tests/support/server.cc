@@ -26,6 +26,7 @@ config::ServerConfig server_config(TransportKind transport, const ServerOptions&
   made.transports.shm = transport == TransportKind::kShm ? Availability::kRequired : other;
   made.transports.rdma_protection = rdma_protection();
   made.transports.tcp = transport == TransportKind::kTcp ? Availability::kRequired : other;
+  made.transports.tcp_threads = 3;  // so that sessions are on different threads
   made.pool.size_bytes = options.pool_bytes;
   made.pool.piece_bytes = options.piece_bytes;
   made.pool.huge_pages = config::HugePages::kNever;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <remora/config/rdma_settings.h>
+#include <remora/engine/types.h>
 #include <remora/engine/uri.h>
 #include <remora/result.h>
 
@@ -24,6 +25,7 @@ struct ConnectOptions {
   bool payload_crc = false;     ///< tcp: a checksum of what is read and written, too
   config::RdmaSettings rdma{};  ///< of rdma: how the connections use the fabric
   bool core_dump = false;       ///< shm: core dumps of this process contain the mapped memory
+  Populate populate = Populate::kLazy;  ///< shm: of the mapped memory
 };
 
 /// Connects over the transport `kind`, which is not kAuto; as the function of that transport below.

@@ -34,8 +34,8 @@ Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port, const ListenAdd
 Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config,
                                               const ListenAddress& address,
                                               const std::shared_ptr<metrics::Registry>& registry);
-/// On every address of `address`. `port` 0 takes a free one. A thread of the listener's own serves
-/// data, and counts in `registry`. Errors: kAddressInUse, kUnreachable (no address of this host),
+/// On every address of `address`. `port` 0 takes a free one. Threads of the listener's own serve
+/// data, and count in `registry`. Errors: kAddressInUse, kUnreachable (no address of this host),
 /// kPermissionDenied (a port below 1024), kUnsupported (no such sockets here), kSystem.
 Result<std::unique_ptr<Listener>> listen_tcp(const config::ServerConfig& config,
                                              const ListenAddress& address, std::uint16_t port,

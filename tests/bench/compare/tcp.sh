@@ -15,6 +15,7 @@ section_tcp() {
     driver "$store" "$build/tests/bench/peer_kv" --store "$store"
     driver "${store}_blocking" "$build/tests/bench/peer_kv" --store "$store" --mode blocking
   done
+  multi_get_drivers
   need memcached memcached memcached
   need memcached_blocking memcached memcached
   need redis redis-server redis-server
@@ -27,6 +28,7 @@ section_tcp() {
   neighbours_rows tcp
   rows_ucx
   rows_stores
+  rows_multi_get
   ((list)) || [[ -n ${driver_absent[nbdkit]:-} ]] || start_nbdkit
   rows_nbdkit
   stop_service nbdkit_server
@@ -88,6 +90,33 @@ rows_stores() {
       row "$op 4 KiB, depth 1, blocking" "$store" ns '<=0.833' \
         blocking "$op 4096 1 ns" "${store}_blocking" "$op 4096 1 ns"
     done
+  done
+}
+
+# --- the cache of apps/examples, beside stores ------------------------------------------------------
+
+# 65,536 values of 1 KiB on each side.
+multi_get_drivers() {
+  local store
+  driver kv_cache_tcp "$build/tests/bench/side_kv_cache" --transport tcp --region-mib 64
+  driver kv_cache_shm "$build/tests/bench/side_kv_cache" --transport shm --region-mib 64
+  for store in memcached redis; do
+    driver "${store}_multi" "$build/tests/bench/peer_kv" --store "$store" --region-mib 64 \
+      --value-bytes 1024 --gets multi
+  done
+  need memcached_multi memcached memcached
+  need redis_multi redis-server redis-server
+}
+
+# Of 100 keys each; a store finds a key by itself, the cache by two calls of read_many(). The stores
+# have no shared memory: their client is on the same host over tcp.
+rows_multi_get() {
+  local transport
+  for transport in tcp shm; do
+    row "multi-get of 100 values of 1 KiB, kv_cache over $transport" "redis MGET" ops/s '>=4' \
+      "kv_cache_$transport" 'read 1024 100 steady/s' redis_multi 'read 1024 100 steady/s'
+    row "multi-get of 100 values of 1 KiB, kv_cache over $transport" "memcached get" ops/s '>=4' \
+      "kv_cache_$transport" 'read 1024 100 steady/s' memcached_multi 'read 1024 100 steady/s'
   done
 }
 

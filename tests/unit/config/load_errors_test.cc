@@ -268,6 +268,14 @@ TEST(MetricsAddress, Syntax) {
         << address(text);
 }
 
+TEST(TcpThreads, Syntax) {
+  for (const char* const text : {"0", "65", "-1", "4x", "many", "''", "4.0"})
+    EXPECT_TRUE(faults(with_pool("transports: {tcp_threads: " + std::string{text} + "}\n"))
+                    .starts_with("f.yaml:2:27: transports.tcp_threads: must be auto, or 1 to 64, "
+                                 "found '"))
+        << text;
+}
+
 TEST(DeviceName, Syntax) {
   EXPECT_EQ(
       faults(with_pool("transports: {rdma_device: mlx5/0}\n")),

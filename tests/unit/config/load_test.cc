@@ -61,6 +61,7 @@ transports:
   rdma_protection: registrations
   shm: auto
   tcp: off
+  tcp_threads: 3
   tcp_spin: 1ms
 rdma:
   traffic_class: 106
@@ -102,6 +103,7 @@ metrics: {address: "[::1]:9471"}
                                            RdmaProtection::kRegistrations,
                                            Availability::kAuto,
                                            Availability::kOff,
+                                           3,
                                            std::chrono::milliseconds{1}}));
   EXPECT_EQ(config.rdma, (RdmaSettings{106, 0, 0x8001, 3, 1024, 20, 0, 7}));
   EXPECT_EQ(config.pool, (Pool{8U << 20U, 2U << 20U, HugePages::kRequire, false, true}));
@@ -114,6 +116,16 @@ metrics: {address: "[::1]:9471"}
                                    13, 14U << 20U}));
   EXPECT_EQ(config.log.level, LogLevel::kTrace);
   EXPECT_EQ(config.metrics.address, "[::1]:9471");
+}
+
+TEST(ParseServer, NumbersOfTcpThreads) {
+  const auto threads = [](std::string_view value) {
+    return parsed(with_pool("transports: {tcp_threads: " + std::string{value} + "}\n"))
+        .transports.tcp_threads;
+  };
+  EXPECT_EQ(threads("auto"), 0U);
+  EXPECT_EQ(threads("1"), 1U);
+  EXPECT_EQ(threads("64"), 64U);
 }
 
 TEST(ParseServer, EveryWordOfEveryChoice) {

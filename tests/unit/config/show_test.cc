@@ -47,6 +47,7 @@ transports:
   rdma_protection: auto                   # default
   shm: auto                               # default
   tcp: auto                               # default
+  tcp_threads: auto                       # default
   tcp_spin: 50us                          # default
 # rdma:                                   # not set
 pool:
@@ -172,6 +173,7 @@ class ShowProperty : public ::testing::Test {
                                  RdmaProtection::kWindows, RdmaProtection::kWindowsUnchecked}),
                          one_of({Availability::kAuto, Availability::kRequired}),
                          one_of({Availability::kOff, Availability::kAuto}),
+                         static_cast<std::uint32_t>(below(65)),
                          std::chrono::microseconds{below(1000)}};
     config.pool = {(1 + below(64)) << 40U >> below(12), 1ULL << 30U,
                    one_of({HugePages::kNever, HugePages::kTry, HugePages::kRequire}),

@@ -83,7 +83,9 @@ struct Transports {
   Availability shm = Availability::kAuto;
   /// TCP on `listen.address` and `listen.port`, for machines without RDMA.
   Availability tcp = Availability::kAuto;
-  /// How long the thread that serves tcp looks for requests before it sleeps. Longer: the first
+  /// Threads that serve tcp; 0: a quarter of the processors, 1 to 8. A session stays on one.
+  std::uint32_t tcp_threads = 0;
+  /// How long a thread that serves tcp looks for requests before it sleeps. Longer: the first
   /// request after a pause finds it awake, at the price of a core for that long.
   std::chrono::nanoseconds tcp_spin = std::chrono::microseconds{50};
 

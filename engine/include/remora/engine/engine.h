@@ -135,6 +135,9 @@ struct EngineOptions {
   std::uint64_t mr_cache_bytes = std::uint64_t{1} << 30U;
   /// The pages under slots: the application's, and the bounce slots. Default: the best there are.
   HugePages huge_pages = HugePages::kAuto;
+  /// When the pages of regions over shm are entered in the page table of this process
+  /// (docs/memory.md).
+  Populate populate = Populate::kLazy;
   /// Whether core dumps of this process contain slots and what is mapped of regions (over shm), as
   /// they do its other memory. Memory that the application has registered is the application's:
   /// madvise(2) with MADV_DONTDUMP keeps it out.

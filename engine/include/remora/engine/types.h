@@ -58,6 +58,23 @@ enum class TransportKind : std::uint8_t { kAuto, kRdma, kShm, kTcp };
   return "unknown";
 }
 
+/// When the pages of a region that is opened over shm enter the page table of this process. A page
+/// that is not there faults at its first use. Pages that the server does not have yet
+/// (pool.populate: false) are made by kNow alone.
+enum class Populate : std::uint8_t {
+  kNone,  ///< at their first use
+  kLazy,  ///< up to 64 MiB when the region is opened, the rest by a thread, which ends then
+  kNow    ///< all of them when the region is opened: opening takes as long as that
+};
+[[nodiscard]] constexpr std::string_view to_string(Populate populate) noexcept {
+  switch (populate) {
+    case Populate::kNone: return "none";
+    case Populate::kLazy: return "lazy";
+    case Populate::kNow: return "now";
+  }
+  return "unknown";
+}
+
 /// Every operation has a deadline; shorter ones are raised to this floor, so that a healthy
 /// operation is never broken off by a scheduler's hiccup.
 inline constexpr std::chrono::nanoseconds kDeadlineFloor = std::chrono::milliseconds{1};

@@ -66,7 +66,8 @@ Result<std::shared_ptr<SessionCore>> SharedSessions::find_or_start(EngineService
                                       .hardware_only = hardware_only,
                                       .payload_crc = payload_crc,
                                       .rdma = rdma,
-                                      .core_dump = options.core_dump};
+                                      .core_dump = options.core_dump,
+                                      .populate = options.populate};
   ServerConnector connector{.server = uri.server(), .connect = [uri, kind, how](Deadline until) {
                               return transport::connect(kind, uri, how, until);
                             }};

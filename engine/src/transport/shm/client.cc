@@ -3,8 +3,8 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <poll.h>
+#include <span>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,46 +15,21 @@
 
 #include "base/core_dump.h"
 #include "transport/connect.h"
+#include "transport/shm/mapping.h"
 #include "transport/shm/socket.h"
 
 namespace remora::transport {
 
 namespace {
 
-/// A shared mapping, unmapped with its last user.
-class Mapping {
- public:
-  Mapping(std::byte* address, std::size_t size_bytes) noexcept
-      : address_{address}, size_bytes_{size_bytes} {}
-  ~Mapping() { ::munmap(address_, size_bytes_); }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  static Result<std::shared_ptr<Mapping>> map(int descriptor, std::size_t size_bytes,
-                                              int protection) {
-    struct stat status {};
-    if (::fstat(descriptor, &status) != 0) return Error{Code::kSystem, "fstat"}.with_errno(errno);
-    const int seals = ::fcntl(descriptor, F_GET_SEALS);
-    // Without the seal a peer could truncate the file and kill this process by SIGBUS.
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
-        static_cast<std::uint64_t>(status.st_size) < size_bytes)
-      return Error{Code::kProtocol, "map shared memory"}.with_subject("unsealed or too short");
-    void* address = ::mmap(nullptr, size_bytes, protection, MAP_SHARED, descriptor, 0);
-    if (address == MAP_FAILED) return Error{Code::kOutOfMemory, "mmap"}.with_errno(errno);
-    return std::make_shared<Mapping>(static_cast<std::byte*>(address), size_bytes);
-  }
-
-  [[nodiscard]] std::byte* address() const noexcept { return address_; }
-
- private:
-  std::byte* address_;
-  std::size_t size_bytes_;
-};
-
 class ShmClientEndpoint final : public ClientEndpoint {
  public:
-  ShmClientEndpoint(UniqueFd socket, std::shared_ptr<Mapping> status_page, bool core_dump)
-      : socket_{std::move(socket)}, status_page_{std::move(status_page)}, core_dump_{core_dump} {}
+  ShmClientEndpoint(UniqueFd socket, std::shared_ptr<Mapping> status_page,
+                    const ConnectOptions& options)
+      : socket_{std::move(socket)},
+        status_page_{std::move(status_page)},
+        core_dump_{options.core_dump},
+        populate_{options.populate} {}
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kShm; }
   [[nodiscard]] const std::string& device() const noexcept override { return device_; }
@@ -92,31 +67,24 @@ class ShmClientEndpoint final : public ClientEndpoint {
     auto mapping =
         Mapping::map(descriptors.front().get(), size, writes ? PROT_READ | PROT_WRITE : PROT_READ);
     if (!mapping) return mapping.error();
-    remora::detail::keep_out_of_core_dumps({(*mapping)->address(), size}, core_dump_);
+    const std::span bytes{(*mapping)->address(), (*mapping)->size_bytes()};
+    remora::detail::keep_out_of_core_dumps(bytes, core_dump_);
     // A child of this process has no mapping: when this process has died, no process
     // writes the region, and a fence may say so.
-    if (::madvise((*mapping)->address(), size, MADV_DONTFORK) != 0)
+    if (::madvise(bytes.data(), bytes.size(), MADV_DONTFORK) != 0)
       return Error{Code::kSystem, "madvise(MADV_DONTFORK)"}.with_errno(errno);
-    prefault((*mapping)->address(), size, writes);
+    (*mapping)->populate(populate_, writes);
     extents.front().remote_address += reinterpret_cast<std::uint64_t>((*mapping)->address());
     return AttachedGrant{.extents = std::move(extents), .hold = std::move(*mapping)};
   }
   void shutdown() noexcept override { ::shutdown(socket_.get(), SHUT_RDWR); }
 
  private:
-  /// The server has the pages; this only fills our page table, so that the first operations are as
-  /// fast as later ones. Larger regions fault as they are used.
-  static void prefault(std::byte* address, std::size_t size_bytes, bool writes) noexcept {
-    constexpr std::size_t kMaxPrefaultBytes = std::size_t{2} << 30U;
-    ::madvise(address, size_bytes, MADV_HUGEPAGE);
-    if (size_bytes <= kMaxPrefaultBytes)
-      ::madvise(address, size_bytes, writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
-  }
-
   UniqueFd socket_;
   std::shared_ptr<Mapping> status_page_;
   std::string device_;
   bool core_dump_;
+  Populate populate_;
 };
 
 Result<UniqueFd> connect_socket(const std::string& path, Deadline deadline) {
@@ -209,8 +177,8 @@ Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline dea
   ShmIdentity told;
   std::memcpy(&told, (*status_page)->address() + offsetof(ShmStatusPage, identity), sizeof told);
   if (auto status = check_identity(told, uri, *addresses, path); !status) return status.error();
-  return std::unique_ptr<ClientEndpoint>{std::make_unique<ShmClientEndpoint>(
-      std::move(*socket), std::move(*status_page), options.core_dump)};
+  return std::unique_ptr<ClientEndpoint>{
+      std::make_unique<ShmClientEndpoint>(std::move(*socket), std::move(*status_page), options)};
 }
 
 }  // namespace remora::transport

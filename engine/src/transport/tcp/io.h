@@ -1,6 +1,6 @@
 #pragma once
 
-/// The thread that serves lanes over tcp.
+/// A thread that serves lanes over tcp.
 
 #include <array>
 #include <chrono>

@@ -1,5 +1,5 @@
 /// The server's side of the tcp transport: listening sockets, and connections until they have said
-/// what they are for. Control channels become endpoints, lanes go to the thread that serves them.
+/// what they are for. Control channels become endpoints, lanes go to the threads that serve them.
 
 #include <algorithm>
 #include <array>
@@ -22,7 +22,7 @@
 #include "base/log.h"
 #include "base/log_rate_limiter.h"
 #include "transport/listen.h"
-#include "transport/tcp/io.h"
+#include "transport/tcp/io_threads.h"
 #include "transport/tcp/server_lane.h"
 #include "transport/tcp/session.h"
 #include "transport/tcp/socket.h"
@@ -74,7 +74,7 @@ class TcpServerEndpoint final : public ServerEndpoint {
  public:
   TcpServerEndpoint(UniqueFd socket, std::string peer, std::shared_ptr<Session> session,
                     FdSet events, std::shared_ptr<TcpLaneRegistry> lane_registry,
-                    std::shared_ptr<IoThread> io)
+                    std::shared_ptr<IoThreads> io)
       : io_{std::move(io)},
         lane_registry_{std::move(lane_registry)},
         socket_{std::move(socket)},
@@ -106,8 +106,9 @@ class TcpServerEndpoint final : public ServerEndpoint {
     lane_registry_->expect(ticket, session());
   }
   std::size_t take_notices(std::span<Notice> notices) noexcept override {
-    const auto [count, were_parked] = session()->take_notices(notices);
-    if (were_parked) io_->retry_parked();
+    const auto session = this->session();
+    const auto [count, were_parked] = session->take_notices(notices);
+    if (were_parked) io_->of(*session).retry_parked();
     return count;
   }
   Result<Grant> grant(const GrantRequest& request) noexcept override {
@@ -146,7 +147,7 @@ class TcpServerEndpoint final : public ServerEndpoint {
   }
 
  private:
-  std::shared_ptr<IoThread> io_;  // outlives the lanes
+  std::shared_ptr<IoThreads> io_;  // outlives the lanes
   std::shared_ptr<TcpLaneRegistry> lane_registry_;
   UniqueFd socket_;
   std::string peer_;
@@ -186,7 +187,7 @@ class TcpListener final : public Listener {
  public:
   TcpListener(std::vector<UniqueFd> sockets, std::vector<verbs::Address> addresses, FdSet events,
               UniqueFd timer, std::chrono::nanoseconds handshake_timeout, ServedMetrics metrics,
-              std::shared_ptr<IoThread> io)
+              std::shared_ptr<IoThreads> io)
       : sockets_{std::move(sockets)},
         addresses_{std::move(addresses)},
         events_{std::move(events)},
@@ -311,7 +312,7 @@ class TcpListener final : public Listener {
                  sizeof kControlSendBytes);
     if (auto status = send_all(pending.socket.get(), Welcome{}.to_wire(), Clock::now()); !status)
       return status;
-    auto session = Session::create();
+    auto session = Session::create(io_->take_seat());
     if (!session) return session.error();
     auto events = FdSet::create();
     if (!events) return events.error();
@@ -334,7 +335,7 @@ class TcpListener final : public Listener {
     if (auto status = session->add_lane(lane); !status) return status;
     const Welcome welcome{.purpose = Purpose::kLane, .payload_crc = introduction.payload_crc};
     Status status = send_all(fd, welcome.to_wire(), Clock::now());
-    if (status) status = io_->add(lane);
+    if (status) status = io_->of(*session).add(lane);
     if (!status) session->lane_ended(*lane);
     return status;
   }
@@ -365,7 +366,7 @@ class TcpListener final : public Listener {
   UniqueFd timer_;
   std::chrono::nanoseconds handshake_timeout_;
   ServedMetrics metrics_;
-  std::shared_ptr<IoThread> io_;
+  std::shared_ptr<IoThreads> io_;
   std::shared_ptr<TcpLaneRegistry> lane_registry_ = std::make_shared<TcpLaneRegistry>();
   std::deque<PendingConnection> pending_;
   log::LogRateLimiter refused_lines_{1};
@@ -429,7 +430,8 @@ Result<std::unique_ptr<Listener>> listen_tcp(const config::ServerConfig& config,
   }
   auto metrics = tcp::ServedMetrics::create(registry);
   if (!metrics) return metrics.error();
-  auto io = tcp::IoThread::start(*metrics, config.transports.tcp_spin);
+  auto io =
+      tcp::IoThreads::start(*metrics, config.transports.tcp_spin, config.transports.tcp_threads);
   if (!io) return io.error();
   return std::unique_ptr<Listener>{std::make_unique<tcp::TcpListener>(
       std::move(sockets), std::move(addresses), std::move(*events), std::move(timer),

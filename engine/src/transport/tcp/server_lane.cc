@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "transport/tcp/region_memory_access.h"
 #include "transport/tcp/socket.h"
 
 namespace remora::transport::tcp {
@@ -34,10 +35,10 @@ ServerLane::ServerLane(UniqueFd socket, std::shared_ptr<Session> session, bool p
       payload_crc_{payload_crc},
       straight_from_{payload_crc ? UINT32_MAX : kStraightFrom},
       input_size_{kInputBytes + (payload_crc ? kMaxTransferBytes : 0)},
-      input_{std::make_unique_for_overwrite<std::byte[]>(input_size_)},
+      input_{input_size_},
       outgoing_size_{kMaxRequests * AnswerHeader::kWireBytes +
                      (payload_crc ? kMaxBytes + kMaxTransferBytes : kMaxRequests * kStraightFrom)},
-      outgoing_{std::make_unique_for_overwrite<std::byte[]>(outgoing_size_)} {}
+      outgoing_{outgoing_size_} {}
 
 ServerLane::Progress ServerLane::step(const GrantTable& grants, ServedCounts& served) noexcept {
   moved_ = false;
@@ -63,7 +64,7 @@ ServerLane::Progress ServerLane::step(const GrantTable& grants, ServedCounts& se
 /// One receive: the rest of a write to where it belongs, then what comes behind it.
 bool ServerLane::receive() noexcept {
   if (begin_ != 0) {
-    std::memmove(input_.get(), input_.get() + begin_, end_ - begin_);
+    std::memmove(input_.data(), input_.data() + begin_, end_ - begin_);
     end_ -= std::exchange(begin_, 0);
   }
   std::array<iovec, 2> parts{};
@@ -73,16 +74,11 @@ bool ServerLane::receive() noexcept {
   if (straight > 0) parts[count++] = {.iov_base = target_, .iov_len = straight};
   if (straight == target_left_) {
     const std::size_t ahead = input_size_ - end_;
-    parts[count++] = {.iov_base = input_.get() + end_,
+    parts[count++] = {.iov_base = input_.data() + end_,
                       .iov_len = large_writes_ && end_ < kHeader ? kHeader - end_ : ahead};
   }
   for (std::size_t i = 0; i < count; ++i) room += parts[i].iov_len;
-  msghdr scattered{};
-  scattered.msg_iov = parts.data();
-  scattered.msg_iovlen = count;
-  const ssize_t got = count == 1
-                          ? ::recv(socket_.get(), parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT)
-                          : ::recvmsg(socket_.get(), &scattered, MSG_DONTWAIT);
+  const ssize_t got = region_memory::receive(socket_.get(), parts.data(), count);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (got <= 0) {
     dead_ = true;
@@ -106,7 +102,7 @@ bool ServerLane::receive() noexcept {
 void ServerLane::fetch_ahead(const GrantTable& grants) noexcept {
   std::size_t at = std::max(begin_, fetched_);
   for (std::size_t ahead = 0; ahead < kMaxRequests && at < end_ && end_ - at >= kHeader; ++ahead) {
-    const std::byte* const header = input_.get() + at;
+    const std::byte* const header = input_.data() + at;
     const RequestHeader::Place place =
         RequestHeader::place_of(std::span<const std::byte, kHeader>{header, kHeader});
     const std::byte* const memory = grants.locate(place.key, place.address, place.length_bytes);
@@ -137,7 +133,7 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, ServedCounts& serve
     }
     if (end_ - begin_ < kHeader) return Stop::kNeedsBytes;
     const auto request = RequestHeader::from_wire(
-        std::span<const std::byte, kHeader>{input_.get() + begin_, kHeader});
+        std::span<const std::byte, kHeader>{input_.data() + begin_, kHeader});
     if (!request || (next_sequence_ && request->sequence != *next_sequence_)) {
       dead_ = true;
       return Stop::kEnded;
@@ -169,7 +165,7 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, ServedCounts& serve
         const Stop stop = serve_write(*request, target.memory, served);
         if (stop != Stop::kLimit) return stop;
       } else if (request->opcode == Opcode::kWriteZeroes) {
-        std::memset(target.memory, 0, request->length_bytes);
+        region_memory::zero(target.memory, request->length_bytes);
         if (request->answered) answer(*request);
         begin_ += kHeader;
       } else {
@@ -196,7 +192,7 @@ void ServerLane::count(const RequestHeader& request, ServedCounts& served) noexc
 ServerLane::Stop ServerLane::serve_write(const RequestHeader& request, std::byte* memory,
                                          ServedCounts& served) noexcept {
   const std::size_t buffered = end_ - begin_ - kHeader;
-  const std::byte* const payload = input_.get() + begin_ + kHeader;
+  const std::byte* const payload = input_.data() + begin_ + kHeader;
   if (payload_crc_) {
     if (buffered < request.length_bytes) return Stop::kNeedsBytes;  // the buffer holds the largest
     if (crc32c({payload, request.length_bytes}) != request.payload_crc) {
@@ -208,7 +204,7 @@ ServerLane::Stop ServerLane::serve_write(const RequestHeader& request, std::byte
   served.bytes[1] += request.length_bytes;
   const auto part =
       static_cast<std::uint32_t>(std::min<std::size_t>(buffered, request.length_bytes));
-  std::memcpy(memory, payload, part);
+  region_memory::copy(memory, payload, part);
   begin_ += kHeader + part;
   if (part == request.length_bytes) {
     if (request.answered) answer(request);
@@ -233,7 +229,7 @@ bool ServerLane::serve_read(const RequestHeader& request, const std::byte* memor
     return true;
   }
   if (outgoing_size_ - outgoing_end_ < AnswerHeader::kWireBytes + length) return false;
-  std::memcpy(next_payload(), memory, length);
+  region_memory::copy(next_payload(), memory, length);
   answer(request);
   return true;
 }
@@ -261,7 +257,7 @@ void ServerLane::answer(const RequestHeader& request, CompletionStatus status) n
       status == CompletionStatus::kSuccess ? answer_bytes(request.opcode, request.length_bytes) : 0;
   const std::size_t length =
       AnswerHeader::kWireBytes + (goes_straight(payload_bytes) ? 0 : payload_bytes);
-  std::byte* const at = outgoing_.get() + outgoing_end_;
+  std::byte* const at = outgoing_.data() + outgoing_end_;
   AnswerHeader{.status = status,
                .opcode = request.opcode,
                .sequence = request.sequence,
@@ -301,12 +297,8 @@ ServerLane::Progress ServerLane::flush() noexcept {
   iovec& last = output_[output_first_ + count - 1];
   const std::size_t beyond = bytes > kMaxBytes ? bytes - kMaxBytes : 0;
   last.iov_len -= beyond;
-  msghdr gathered{};
-  gathered.msg_iov = output_.data() + output_first_;
-  gathered.msg_iovlen = count;
-  const ssize_t sent =
-      count == 1 ? ::send(socket_.get(), last.iov_base, last.iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
-                 : ::sendmsg(socket_.get(), &gathered, MSG_NOSIGNAL | MSG_DONTWAIT);
+  iovec* const first = output_.data() + output_first_;
+  const ssize_t sent = region_memory::send(socket_.get(), first, count);
   last.iov_len += beyond;
   if (sent < 0) {
     if (errno == EAGAIN) return Progress::kBlocked;
@@ -315,7 +307,7 @@ ServerLane::Progress ServerLane::flush() noexcept {
     return Progress::kDead;
   }
   moved_ = true;
-  output_first_ += advance(gathered.msg_iov, static_cast<std::size_t>(sent));
+  output_first_ += advance(first, static_cast<std::size_t>(sent));
   if (output_pending())
     return static_cast<std::uint64_t>(sent) == bytes - beyond ? Progress::kMore
                                                               : Progress::kBlocked;
@@ -327,7 +319,7 @@ ServerLane::Progress ServerLane::flush() noexcept {
 /// refusal is not lost with a connection that is reset.
 ServerLane::Progress ServerLane::drain() noexcept {
   if (!std::exchange(said_all_, true)) ::shutdown(socket_.get(), SHUT_WR);
-  const ssize_t got = ::recv(socket_.get(), input_.get(), input_size_, MSG_DONTWAIT);
+  const ssize_t got = ::recv(socket_.get(), input_.data(), input_size_, MSG_DONTWAIT);
   if (got > 0) return Progress::kMore;
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::kIdle;
   dead_ = true;

@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 
 #include "base/clock.h"
+#include "base/page_buffer.h"
 #include "base/unique_fd.h"
 #include "transport/tcp/session.h"
 #include "transport/tcp/wire.h"
@@ -90,7 +91,7 @@ class ServerLane {
     return payload_bytes >= straight_from_;
   }
   [[nodiscard]] std::byte* next_payload() noexcept {
-    return outgoing_.get() + outgoing_end_ + AnswerHeader::kWireBytes;
+    return outgoing_.data() + outgoing_end_ + AnswerHeader::kWireBytes;
   }
   void answer(const RequestHeader& request,
               CompletionStatus status = CompletionStatus::kSuccess) noexcept;
@@ -109,7 +110,7 @@ class ServerLane {
   std::optional<std::uint32_t> next_sequence_;
 
   std::size_t input_size_;
-  std::unique_ptr<std::byte[]> input_;
+  remora::detail::PageBuffer input_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   std::size_t half_ = 0;       ///< of what the last receive left there
@@ -124,7 +125,7 @@ class ServerLane {
 
   // Answers on their way: of one step, all gone before the next one serves.
   std::size_t outgoing_size_;
-  std::unique_ptr<std::byte[]> outgoing_;  // headers, and behind each what does not go straight
+  remora::detail::PageBuffer outgoing_;  // headers, and behind each what does not go straight
   std::size_t outgoing_end_ = 0;
   std::array<PendingRead, kMaxRequests> reads_;  // that go straight
   std::size_t read_count_ = 0;

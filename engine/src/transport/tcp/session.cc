@@ -119,10 +119,10 @@ GrantTable::Target GrantTable::resolve(const RequestHeader& request) const noexc
   return {.memory = memory};
 }
 
-Result<std::shared_ptr<Session>> Session::create() {
+Result<std::shared_ptr<Session>> Session::create(ThreadSeat seat) {
   UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (!event) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
-  return std::make_shared<Session>(std::move(event));
+  return std::make_shared<Session>(std::move(event), std::move(seat));
 }
 
 Result<Grant> Session::grant(const GrantRequest& request) {

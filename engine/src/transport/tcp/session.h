@@ -18,6 +18,7 @@
 #include "base/unique_fd.h"
 #include "transport/grant.h"
 #include "transport/notice.h"
+#include "transport/tcp/thread_seat.h"
 #include "transport/tcp/wire.h"
 #include "transport/work_request.h"
 
@@ -94,16 +95,17 @@ class ServerLane;
 
 /// Shared by the endpoint, its grants, its lanes.
 ///
-/// The serving thread holds the session's lock while it serves one of its lanes: a step of bounded
-/// length. So a thread that holds the lock knows that no transfer touches the granted memory, and
-/// data of one session never waits for another.
+/// One thread serves all lanes of a session, and holds its lock while it serves one: a step of
+/// bounded length. So a thread that holds the lock knows that no transfer touches the granted
+/// memory, and data of one session never waits for another.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   static constexpr std::size_t kMaxLanes = 8;
 
   /// Errors: kSystem.
-  static Result<std::shared_ptr<Session>> create();
-  explicit Session(UniqueFd event) noexcept : event_{std::move(event)} {}
+  static Result<std::shared_ptr<Session>> create(ThreadSeat seat = {});
+  Session(UniqueFd event, ThreadSeat seat) noexcept
+      : event_{std::move(event)}, seat_{std::move(seat)} {}
 
   /// Errors: kLimitExceeded; kConnectionLost (ended); kInvalidArgument: of GrantRequest::keys.
   Result<Grant> grant(const GrantRequest& request);
@@ -123,6 +125,9 @@ class Session : public std::enable_shared_from_this<Session> {
   [[nodiscard]] bool put_notice(const Notice& notice);
   /// Control thread. How many were taken, and whether lanes may have been parked before.
   std::pair<std::size_t, bool> take_notices(std::span<Notice> notices) noexcept;
+
+  /// Index of the thread that serves its lanes, for its whole life.
+  [[nodiscard]] std::size_t thread() const noexcept { return seat_.thread(); }
 
   /// Readable from the end of a lane on, and when there are notices.
   [[nodiscard]] int event_fd() const noexcept { return event_.get(); }
@@ -169,6 +174,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::array<std::atomic<std::uint64_t>, 4> operations_served_{};
   std::array<std::atomic<std::uint64_t>, 2> bytes_served_{};
   UniqueFd event_;
+  const ThreadSeat seat_;
   std::atomic<bool> broken_{false};
   std::atomic<int> wanted_{0};
   remora::detail::Mutex mutex_;

@@ -7,12 +7,12 @@
 #include <optional>
 #include <span>
 #include <sys/uio.h>
-#include <vector>
 
 #include <remora/result.h>
 #include <remora/verbs/address.h>
 
 #include "base/clock.h"
+#include "base/page_buffer.h"
 #include "base/unique_fd.h"
 #include "transport/control_message.h"
 #include "transport/tcp/wire.h"
@@ -63,8 +63,8 @@ class MessageReader {
  private:
   Result<std::optional<ControlMessage>> take() noexcept;
 
-  std::vector<std::byte> buffer_ =
-      std::vector<std::byte>(FrameHeader::kWireBytes + kMaxControlMessageBytes);
+  /// Short messages touch one page of it.
+  remora::detail::PageBuffer buffer_{FrameHeader::kWireBytes + kMaxControlMessageBytes};
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/socket.h>
 #include <thread>
 #include <vector>
@@ -213,6 +214,25 @@ TEST(TcpSession, LaneThatEndsByItselfBreaksItsSession) {
   session->lane_ended(*lane);
   EXPECT_FALSE(session->broken()) << "it has been told of before";
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // they have a malloc of their own
+/// What malloc keeps of a lane that has gone stays resident for as long as the server runs.
+TEST(TcpSession, BuffersOfLanesAreNotInTheHeap) {
+  const auto used_bytes = [] {
+    const auto now = ::mallinfo2();
+    return now.uordblks + now.hblkhd;
+  };
+  constexpr std::size_t kLanes = 8;
+  const auto session = Session::create().value();
+  std::vector<std::shared_ptr<ServerLane>> lanes;
+  lanes.reserve(kLanes);
+  const std::size_t before = used_bytes();
+  for (std::size_t i = 0; i < kLanes; ++i)
+    lanes.push_back(std::make_shared<ServerLane>(UniqueFd{}, session, i % 2 == 1));
+  EXPECT_LT(used_bytes() - before, kLanes * 16 * 1024);
+}
+#endif
 
 }  // namespace
 }  // namespace remora::transport::tcp

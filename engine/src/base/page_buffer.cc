@@ -1,0 +1,44 @@
+#include "base/page_buffer.h"
+
+#include <sys/mman.h>
+
+namespace remora::detail {
+
+namespace {
+
+// AddressSanitizer watches the ends of arrays, not those of mappings.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kMaps = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr bool kMaps = false;
+#else
+constexpr bool kMaps = true;
+#endif
+#else
+constexpr bool kMaps = true;
+#endif
+
+}  // namespace
+
+PageBuffer::PageBuffer(std::size_t size_bytes) : size_{size_bytes} {
+  if (size_bytes == 0) return;
+  void* const pages = kMaps ? ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                            : MAP_FAILED;
+  mapped_ = pages != MAP_FAILED;
+  // The kernel joins neighbouring buffers to one mapping. A transparent huge page would make
+  // several of them resident at the first use of one, and stay until all of them have gone.
+  if (mapped_) ::madvise(pages, size_bytes, MADV_NOHUGEPAGE);
+  data_ = mapped_ ? static_cast<std::byte*>(pages) : new std::byte[size_bytes]();
+}
+
+void PageBuffer::release() noexcept {
+  if (data_ == nullptr) return;
+  if (mapped_)
+    ::munmap(data_, size_);
+  else
+    delete[] data_;
+}
+
+}  // namespace remora::detail

@@ -1,0 +1,50 @@
+#pragma once
+
+/// The place of a session on one of the threads that serve tcp.
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace remora::transport::tcp {
+
+/// Counts as one session of the thread for as long as it lives. Move-only.
+class ThreadSeat {
+ public:
+  /// Sessions of each thread.
+  using Counts = std::vector<std::atomic<std::size_t>>;
+
+  /// Of a session that no thread counts: the first thread.
+  ThreadSeat() = default;
+  ThreadSeat(std::shared_ptr<Counts> counts, std::size_t thread) noexcept
+      : counts_{std::move(counts)}, thread_{thread} {
+    (*counts_)[thread_].fetch_add(1, std::memory_order_relaxed);
+  }
+  ~ThreadSeat() { leave(); }
+  ThreadSeat(ThreadSeat&& other) noexcept
+      : counts_{std::exchange(other.counts_, nullptr)}, thread_{other.thread_} {}
+  ThreadSeat& operator=(ThreadSeat&& other) noexcept {
+    if (this == &other) return *this;
+    leave();
+    counts_ = std::exchange(other.counts_, nullptr);
+    thread_ = other.thread_;
+    return *this;
+  }
+  ThreadSeat(const ThreadSeat&) = delete;
+  ThreadSeat& operator=(const ThreadSeat&) = delete;
+
+  /// Index of the thread.
+  [[nodiscard]] std::size_t thread() const noexcept { return thread_; }
+
+ private:
+  void leave() noexcept {
+    if (counts_ != nullptr) (*counts_)[thread_].fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  std::shared_ptr<Counts> counts_;
+  std::size_t thread_ = 0;
+};
+
+}  // namespace remora::transport::tcp
