@@ -19,10 +19,12 @@ else:
     #: An object with the buffer protocol: bytes, bytearray, memoryview, a numpy array, ...
     Buffer = Any
 
-__all__ = ["Buffer", "Handle", "NULL", "borrow", "check", "closed_error", "error_of", "ffi", "lib",
-           "nanoseconds", "new_error", "sized", "text"]
+__all__ = ["Buffer", "Handle", "NULL", "UINT64", "borrow", "check", "closed_error", "error_of", "ffi",
+           "lib", "nanoseconds", "new_error", "sized", "text"]
 
 NULL: Any = ffi.NULL
+#: The words of atomic operations are modulo 2**64.
+UINT64 = 2**64 - 1
 
 
 def text(value: Any) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Callable
 from . import errors
 from ._native import NULL, check, closed_error, error_of, ffi, lib, new_error, sized
 
-__all__ = ["Completion", "Operation", "Ring"]
+__all__ = ["Completion", "Operation", "QueueBase", "Ring"]
 
 #: The longest time without a look at signals.
 SLICE_NS = 50_000_000
@@ -275,3 +275,21 @@ class Ring:
         if not _end(self._owned, self._held, self._lock):
             raise self._busy_error()
         self._ready.clear()
+
+
+class QueueBase:
+    """What Queue and AsyncQueue have in common."""
+
+    _ring: Ring
+
+    def __len__(self) -> int:
+        """Operations in the queue whose completions were not handed out yet."""
+        return len(self._ring)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def depth(self) -> int:
+        """Most operations in the queue."""
+        return self._ring.depth

@@ -13,22 +13,21 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import errors
-from ._native import NULL, Buffer, borrow, lib
-from ._ring import Ring
+from ._native import NULL, UINT64, Buffer, borrow, lib
+from ._ring import QueueBase, Ring
 
 if TYPE_CHECKING:
     from .region import Region
 
 __all__ = ["AsyncQueue"]
 
-UINT64 = 2**64 - 1
 #: Longer reads and writes are operations of this size.
 CHUNK = 8 << 20
 #: A deadline that has passed is looked at again after this time.
 TIMER_S_MIN = 0.001
 
 
-class AsyncQueue:
+class AsyncQueue(QueueBase):
     """Operations on a region as coroutines. Made by Region.async_queue() in a running loop.
 
         async with region.async_queue(depth=64) as queue:
@@ -92,18 +91,6 @@ class AsyncQueue:
     async def fetch_add(self, offset: int, delta: int) -> int:
         """See Region.fetch_add()."""
         return await self._run(lib.remora_queue_fetch_add, None, None, offset, delta & UINT64)
-
-    def __len__(self) -> int:
-        """Operations in flight."""
-        return len(self._ring)
-
-    def __bool__(self) -> bool:
-        return True
-
-    @property
-    def depth(self) -> int:
-        """Most operations in flight."""
-        return self._ring.depth
 
     async def aclose(self) -> None:
         """Waits, without blocking the loop, until what is in flight has ended, then closes."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any, Iterator
 
-from ._native import NULL, Buffer, borrow, lib
-from ._ring import Completion, Ring
+from ._native import NULL, UINT64, Buffer, borrow, lib
+from ._ring import Completion, QueueBase, Ring
 
 if TYPE_CHECKING:
     from .region import Region
 
-__all__ = ["Completion", "Queue", "UINT64"]
-
-UINT64 = 2**64 - 1
+__all__ = ["Completion", "Queue"]
 
 
-class Queue:
+class Queue(QueueBase):
     """Operations on a region, many at once. Made by Region.queue().
 
         with region.queue(depth=64) as queue:
@@ -117,18 +115,6 @@ class Queue:
             if not ended:
                 return
             yield from ended
-
-    def __len__(self) -> int:
-        """Operations in the queue whose completions were not handed out yet."""
-        return len(self._ring)
-
-    def __bool__(self) -> bool:
-        return True
-
-    @property
-    def depth(self) -> int:
-        """Most operations in the queue."""
-        return self._ring.depth
 
     @property
     def full(self) -> bool:

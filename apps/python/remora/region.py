@@ -7,11 +7,11 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import errors
-from ._native import (NULL, Buffer, Handle, borrow, check, closed_error, ffi, lib, nanoseconds,
-                      new_error, sized, text)
+from ._native import (NULL, UINT64, Buffer, Handle, borrow, check, closed_error, ffi, lib,
+                      nanoseconds, new_error, sized, text)
 from ._ring import Completion, Ring
 from .aio import AsyncQueue
-from .queue import UINT64, Queue
+from .queue import Queue
 from .types import RegionInfo, Rights, Transport
 
 if TYPE_CHECKING:
