@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import remora
-from conftest import HOST, TRANSPORT, create
+from conftest import HOST, TRANSPORT, create, reads_need_the_server
 
 
 def raised(kind, call, *arguments, **options):
@@ -125,9 +125,8 @@ def test_a_fenced_grant(client, region):
     newer.write(0, b"new")
 
 
+@reads_need_the_server
 def test_a_server_that_does_not_answer(own_server):
-    if TRANSPORT != "tcp":
-        pytest.skip("only over tcp the server's process has a part in a read")
     with remora.connect(own_server.uri) as client:
         region = create(client, "paused")
         own_server.pause()

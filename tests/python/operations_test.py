@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 import remora
-from conftest import TRANSPORT, create
+from conftest import create, reads_need_the_server
 
 
 def test_bytes_round_trip(region):
@@ -92,10 +92,9 @@ def test_threads_share_a_region(region):
     assert region.fetch_add(0, 0) == 200
 
 
+@reads_need_the_server
 def test_other_threads_run_during_a_wait(own_server):
     """A call that held the GIL would keep this thread from letting the server go on, and time out."""
-    if TRANSPORT != "tcp":
-        pytest.skip("only over tcp the server's process has a part in a read")
     with remora.connect(own_server.uri) as client:
         region = create(client, "waiting")
         own_server.pause()
