@@ -11,6 +11,7 @@
 
 #include <remora/remora_c.h>
 
+#include "support/c_error.h"
 #include "support/runtime_dir.h"
 
 namespace remora::test {
@@ -29,12 +30,6 @@ template <typename T>
 T* misaligned() {
   static std::array<char, 64> place{};
   return reinterpret_cast<T*>(place.data() + 1);
-}
-
-remora_error no_error() {
-  remora_error error{};
-  error.size = sizeof(error);
-  return error;
 }
 
 /// A struct of a newer library, whose additional bytes are `tail`.
