@@ -62,7 +62,6 @@ TEST_F(RdmaSharedRegistrationsTest, SessionsOfOneKeyShareOneRegistrationOfARegio
   first.reset();
   second.reset();
   EXPECT_EQ(domains_->count(), 0U);
-  reaper_.reset();
 }
 
 TEST_F(RdmaSharedRegistrationsTest, SessionsOfOtherKeysOrOfNoneShareNothing) {
@@ -83,8 +82,6 @@ TEST_F(RdmaSharedRegistrationsTest, SessionsOfOtherKeysOrOfNoneShareNothing) {
   EXPECT_EQ(registrations_->used(), 6U);
   grants.clear();
   EXPECT_EQ(registrations_->used(), 0U);
-  sessions.clear();
-  reaper_.reset();
 }
 
 TEST_F(RdmaSharedRegistrationsTest, GrantsOfOtherRightsMemoryOrEpochShareNothing) {
@@ -101,9 +98,6 @@ TEST_F(RdmaSharedRegistrationsTest, GrantsOfOtherRightsMemoryOrEpochShareNothing
   grants.push_back(grant(*second, 0, 4096, Rights::kRead, 1).value());
   EXPECT_EQ(registrations_->used(), 4U);
   grants.clear();
-  first.reset();
-  second.reset();
-  reaper_.reset();
 }
 
 /// A fence ends the grants of all sessions. No key of them may name the memory again, whichever
@@ -125,9 +119,6 @@ TEST_F(RdmaSharedRegistrationsTest, NoKeyOfBeforeAFenceReachesAGrantOfAnySession
     EXPECT_TRUE(one->handle->revoke());
     EXPECT_TRUE(two->handle->revoke());
   }
-  first.reset();
-  second.reset();
-  reaper_.reset();
 }
 
 TEST_F(RdmaSharedRegistrationsTest, SessionThatResumesGoesOnWithTheSharedRegistration) {
@@ -146,9 +137,6 @@ TEST_F(RdmaSharedRegistrationsTest, SessionThatResumesGoesOnWithTheSharedRegistr
   two = {};
   again = {};
   EXPECT_EQ(registrations_->used(), 0U);
-  next.reset();
-  other.reset();
-  reaper_.reset();
 }
 
 /// The client has changed its key meanwhile: the registrations stay where they are.
@@ -163,8 +151,6 @@ TEST_F(RdmaSharedRegistrationsTest, SessionThatResumesByAnotherKeyStaysInItsDoma
   EXPECT_EQ(registrations_->used(), 1U);
   one = {};
   again = {};
-  next.reset();
-  reaper_.reset();
 }
 
 /// The key that the device keeps works on the lanes of each session in the domain.
@@ -178,14 +164,11 @@ TEST_F(RdmaSharedRegistrationsTest, KeyThatCannotBeTakenBackEndsAllSessionsOfIts
   one = {};
   EXPECT_EQ(registrations_->used(), 1U) << "the device keeps it";
   first->end_sharing_sessions();
-  auto listener = verbs::ConnectionListener::bind(peer(), 8, fake_.table).value();
+  auto listener = listen();
   {
-    fake_.knock("");
-    auto request = listener.next_request();
-    ASSERT_OK(request);
-    ASSERT_TRUE(request->has_value());
-    EXPECT_CODE(second->add_lane(**request, 0), kConnectionLost);
-    EXPECT_TRUE(other->add_lane(**request, 0).ok()) << "it is in another domain";
+    auto request = next_request(listener);
+    EXPECT_CODE(second->add_lane(request, 0), kConnectionLost);
+    EXPECT_TRUE(other->add_lane(request, 0).ok()) << "it is in another domain";
   }
   // Neither a new session nor a resumed one gets lanes in that domain.
   auto third = join("cache", 1);
@@ -194,7 +177,7 @@ TEST_F(RdmaSharedRegistrationsTest, KeyThatCannotBeTakenBackEndsAllSessionsOfIts
   ASSERT_OK(grant_of_third);
   *grant_of_third = {};
   for (auto* const session : {&first, &second, &other, &third}) session->reset();
-  reaper_.reset();
+  reaper_.reset();  // the lanes go before their listener
 }
 
 TEST_F(RdmaSharedRegistrationsTest, RegisteredBytesAreBoundedOverAllSessionsAndCountedOnce) {
@@ -222,8 +205,6 @@ TEST_F(RdmaSharedRegistrationsTest, RegisteredBytesAreBoundedOverAllSessionsAndC
   EXPECT_EQ(bytes->used(), 4096U);
   less = {};
   EXPECT_EQ(bytes->used(), 0U);
-  for (auto* const session : {&first, &second, &other}) session->reset();
-  reaper_.reset();
 }
 
 /// As the registration threads of a server do it: several register, the worker takes back.
@@ -249,8 +230,6 @@ TEST_F(RdmaSharedRegistrationsTest, ThreadsThatOpenAndCloseTheSameRegionsShareTh
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(registrations_->used(), 0U);
   EXPECT_EQ(registered() - registered_before, fake_.uses("dereg_mr") - deregistered_before);
-  sessions.clear();
-  reaper_.reset();
 }
 
 /// Costs: what the device has to do for a hundred sessions of one client with 64 regions each.
@@ -270,8 +249,6 @@ TEST_F(RdmaSharedRegistrationsTest, RegistrationsOfAClientDoNotGrowWithItsSessio
   EXPECT_EQ(registrations_->used(), kRegions);
   grants.clear();
   EXPECT_EQ(registrations_->used(), 0U);
-  sessions.clear();
-  reaper_.reset();
 }
 
 }  // namespace
