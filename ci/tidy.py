@@ -123,7 +123,9 @@ class Tidy:
         """[(entry, clean, text)] for units with the same compile command."""
         if len(batch) > 1:
             return self.check_together(batch)
-        clean, text = self.run(self.options.build, batch[0]["file"])
+        with tempfile.TemporaryDirectory() as folder:
+            database_of(folder, batch[0])
+            clean, text = self.run(folder, batch[0]["file"])
         if clean:
             self.remember(batch, dependencies(batch[0]) or [])
         return [(batch[0], clean, text)]
@@ -136,8 +138,7 @@ class Tidy:
             first = batch[0]
             all_of_them = dict(first, command=first["command"].replace(first["file"], source),
                                file=source)
-            with open(os.path.join(folder, "compile_commands.json"), "w", encoding="utf-8") as file:
-                json.dump([all_of_them], file)
+            database_of(folder, all_of_them)
             clean, text = self.run(folder, source, "--checks=-bugprone-suspicious-include")
             if clean:
                 self.remember(batch, [name for name in dependencies(all_of_them) or []
@@ -155,6 +156,12 @@ class Tidy:
             results.append((entry, not guilty, text if guilty else ""))
             text = "" if guilty else text
         return results
+
+
+def database_of(folder, entry):
+    """Writes the compile_commands.json of one unit."""
+    with open(os.path.join(folder, "compile_commands.json"), "w", encoding="utf-8") as file:
+        json.dump([entry], file)
 
 
 def batches_of(units, size):
@@ -205,6 +212,8 @@ def changed_units(root, units, revision):
 def our_units(root, build):
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
+    for entry in entries:  # an option of GCC alone
+        entry["command"] = entry["command"].replace(" -fno-tree-loop-distribution", "")
     ours = {os.path.join(root, name) for name in checks.tracked(root)}
     units = {}
     for entry in entries:  # a source in two targets is checked once

@@ -33,6 +33,10 @@ struct Needs {
 /// be used; yellow where the other transports remain.
 [[nodiscard]] Colour rdma_fault(const Needs& needs, bool has_device) noexcept;
 
+/// Whether the port of the server's file is in use: the server may run already, and have the memory
+/// of its pool.
+[[nodiscard]] bool server_may_run(const Machine& machine, const config::ServerConfig& config);
+
 /// Whether this process runs in a container, as far as the container tells.
 [[nodiscard]] bool in_container(const FileView& files);
 
@@ -57,6 +61,8 @@ struct Needs {
                                            const std::vector<DeviceView>& devices);
 [[nodiscard]] Findings check_lock_capability(const Machine& machine, const Needs& needs);
 [[nodiscard]] Findings check_huge_pages(const Machine& machine, const Needs& needs);
+/// Bytes of free reserved pages of 2 MiB, of which a server makes its pool unless told otherwise.
+[[nodiscard]] std::uint64_t free_huge_bytes(const FileView& files);
 [[nodiscard]] Findings check_userfaultfd(const Machine& machine);
 [[nodiscard]] Findings check_memory_nodes(const Machine& machine,
                                           const std::vector<DeviceView>& devices);
@@ -70,7 +76,8 @@ struct Needs {
                                        const std::vector<DeviceView>& devices);
 
 // service_checks.cc
-[[nodiscard]] Findings check_firewall(const Machine& machine, const Needs& needs);
+[[nodiscard]] Findings check_firewall(const Machine& machine, const Needs& needs,
+                                      const std::vector<DeviceView>& devices);
 [[nodiscard]] Findings check_sockets(const Machine& machine);
 [[nodiscard]] Findings check_unit(const Machine& machine, const Needs& needs);
 

@@ -33,10 +33,24 @@ Finding pins_finding(const config::ServerConfig& config) {
   return finding;
 }
 
+/// Whether the pool is made of reserved huge pages, which are no part of the memory that is
+/// available.
+bool takes_reserved_pages(const FileView& files, const config::Pool& pool) {
+  switch (pool.huge_pages) {
+    case config::HugePages::kNever: return false;
+    case config::HugePages::kRequire:
+    case config::HugePages::kRequire1GiB: return true;
+    case config::HugePages::kTry: break;
+  }
+  return pool.size_bytes % config::kHugePageBytes == 0 && free_huge_bytes(files) >= pool.size_bytes;
+}
+
 Findings room_findings(const Machine& machine, const config::ServerConfig& config,
                        const config::CgroupFiles& groups) {
   Findings findings;
-  if (auto exceeded = config::exceeded_memory_limit(config, groups))
+  // A server that runs has taken its memory already.
+  const bool may_run = server_may_run(machine, config);
+  if (auto exceeded = config::exceeded_memory_limit(config, groups); exceeded && !may_run)
     findings.push_back(Finding{.id = "config.memory-limit",
                                .colour = Colour::kRed,
                                .found = std::move(*exceeded),
@@ -44,8 +58,7 @@ Findings room_findings(const Machine& machine, const config::ServerConfig& confi
                                .command = "systemctl edit the unit: MemoryMax=; a container: "
                                           "--memory; or lower pool.size"});
   const auto available = meminfo_bytes(machine.files, "MemAvailable");
-  if (available && config.pool.huge_pages != config::HugePages::kRequire &&
-      config.pool.huge_pages != config::HugePages::kRequire1GiB &&
+  if (available && !may_run && !takes_reserved_pages(machine.files, config.pool) &&
       *available < config.pool.size_bytes)
     findings.push_back(Finding{
         .id = "config.memory-free",

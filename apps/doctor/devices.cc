@@ -29,17 +29,19 @@ verbs::GidType gid_type(std::string_view text, bool ethernet) {
 std::vector<GidRow> read_gids(const FileView& files, const std::string& port_path,
                               const PortView& port) {
   std::vector<GidRow> rows;
+  const std::string gids = port_path + "/gids/";
+  const std::string types = port_path + "/gid_attrs/types/";
+  const std::string interfaces = port_path + "/gid_attrs/ndevs/";
   for (const std::string& name : files.list(port_path + "/gids")) {
     GidRow row;
     const auto index = leading_number(name);
-    const std::string text = files.text(port_path + "/gids/" + name);
+    const std::string text = files.text(gids + name);
     if (!index || ::inet_pton(AF_INET6, text.c_str(), row.entry.gid.bytes.data()) != 1) continue;
     if (row.entry.gid.is_zero()) continue;
     row.entry.index = static_cast<std::uint32_t>(*index);
     row.entry.port = port.number;
-    row.entry.type =
-        gid_type(files.text(port_path + "/gid_attrs/types/" + name), port.link_layer == "Ethernet");
-    row.interface = files.text(port_path + "/gid_attrs/ndevs/" + name);
+    row.entry.type = gid_type(files.text(types + name), port.link_layer == "Ethernet");
+    row.interface = files.text(interfaces + name);
     rows.push_back(std::move(row));
   }
   std::sort(rows.begin(), rows.end(),
@@ -68,10 +70,10 @@ DeviceView read_device(const FileView& files, const std::string& name) {
   if (device.model.empty()) device.model = files.text(path + "/board_id");
   const std::string node = files.text(path + "/device/numa_node");
   if (const auto number = leading_number(node)) device.memory_node = static_cast<int>(*number);
+  const std::string ports = path + "/ports/";
   for (const std::string& port : files.list(path + "/ports"))
     if (const auto number = leading_number(port); number && *number > 0 && *number < 256)
-      device.ports.push_back(
-          read_port(files, path + "/ports/" + port, static_cast<std::uint8_t>(*number)));
+      device.ports.push_back(read_port(files, ports + port, static_cast<std::uint8_t>(*number)));
   return device;
 }
 
@@ -136,11 +138,12 @@ std::vector<EthernetInterface> read_interfaces(const FileView& files) {
   return interfaces;
 }
 
+/// Without efa: its devices are none of the interface's, and have no reliable connections (RC).
 std::string_view provider_module(std::string_view driver) noexcept {
   constexpr std::pair<std::string_view, std::string_view> kProviders[] = {
-      {"mlx5_core", "mlx5_ib"}, {"mlx4_core", "mlx4_ib"}, {"bnxt_en", "bnxt_re"},
-      {"ice", "irdma"},         {"i40e", "irdma"},        {"cxgb4", "iw_cxgb4"},
-      {"qede", "qedr"},         {"ena", "efa"},           {"hns3", "hns_roce_hw_v2"}};
+      {"mlx5_core", "mlx5_ib"}, {"mlx4_core", "mlx4_ib"},  {"bnxt_en", "bnxt_re"},
+      {"ice", "irdma"},         {"i40e", "irdma"},         {"cxgb4", "iw_cxgb4"},
+      {"qede", "qedr"},         {"hns3", "hns_roce_hw_v2"}};
   for (const auto& [from, to] : kProviders)
     if (driver == from) return to;
   return {};

@@ -58,10 +58,12 @@ Finding rdma_core_finding(const FileView& files) {
   return finding;
 }
 
-/// Whether the process was given numbers in more than one namespace of processes.
+/// Whether processes are numbered apart from those of the machine. A container's own /proc shows no
+/// numbers but its own, and the first namespace has the same inode on every kernel
+/// (PROC_PID_INIT_INO).
 bool in_process_namespace(const FileView& files) {
-  const std::string numbers = status_field(files, "NSpid");
-  return numbers.find_first_of(" \t") != std::string::npos;
+  const std::string own = files.link("/proc/self/ns/pid");
+  return !own.empty() && own != "pid:[4026531836]";
 }
 
 bool has_node_folder(const FileView& files) { return files.exists("/dev/infiniband"); }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <linux/capability.h>
 #include <string>
+#include <utility>
 
 #include <remora/config/units.h>
 
@@ -52,17 +53,49 @@ std::string raise_command(const ResourceLimit& limit, std::uint64_t needed) {
          "in again; a unit: LimitMEMLOCK=infinity; a container: --ulimit memlock=-1";
 }
 
-std::uint64_t huge_pages(const FileView& files, std::string_view name) {
-  return leading_number(field(files, "/proc/meminfo", name)).value_or(0);
+/// Pages that the pool of a running server has are no longer free, and yet not missing.
+Finding unless_it_runs(const Machine& machine, const config::ServerConfig& config,
+                       Finding finding) {
+  if (!server_may_run(machine, config)) return finding;
+  finding.colour = Colour::kNotChecked;
+  finding.found += "; the server's port is in use, so it may run and have its pages";
+  finding.why.clear();
+  finding.command.clear();
+  return finding;
+}
+
+struct ReservedPages {
+  std::uint64_t free = 0;
+  std::uint64_t total = 0;
+  std::string folder{};  ///< where they are reserved; empty: they are those of vm.nr_hugepages
+};
+
+/// Pages of a size that is not the machine's default, which has a folder of its own.
+ReservedPages reserved_in(const FileView& files, std::string folder) {
+  const auto pages = [&](const char* file) {
+    return leading_number(files.text(folder + file)).value_or(0);
+  };
+  const std::uint64_t free = pages("/free_hugepages"), total = pages("/nr_hugepages");
+  return {free, total, std::move(folder)};
+}
+
+/// Pages of 2 MiB, which servers take. /proc/meminfo counts those of the default size alone, and
+/// storage hosts are often booted with 1 GiB as that.
+ReservedPages reserved_huge_pages(const FileView& files) {
+  if (meminfo_bytes(files, "Hugepagesize").value_or(config::kHugePageBytes) !=
+      config::kHugePageBytes)
+    return reserved_in(files, "/sys/kernel/mm/hugepages/hugepages-2048kB");
+  const auto pages = [&](std::string_view name) {
+    return leading_number(field(files, "/proc/meminfo", name)).value_or(0);
+  };
+  return {pages("HugePages_Free"), pages("HugePages_Total"), {}};
 }
 
 /// For a pool of 1 GiB pages, which are counted apart from the others.
-Finding check_gib_pages(const Machine& machine, std::uint64_t pool_bytes) {
-  const std::string folder = "/sys/kernel/mm/hugepages/hugepages-1048576kB";
-  const auto pages = [&](const char* file) {
-    return leading_number(machine.files.text(folder + file)).value_or(0);
-  };
-  const std::uint64_t free = pages("/free_hugepages"), total = pages("/nr_hugepages");
+Finding check_gib_pages(const Machine& machine, const config::ServerConfig& config) {
+  const std::uint64_t pool_bytes = config.pool.size_bytes;
+  const auto [free, total, folder] =
+      reserved_in(machine.files, "/sys/kernel/mm/hugepages/hugepages-1048576kB");
   Finding finding{.id = "huge-pages"};
   finding.found = "reserved pages of 1GiB: " + std::to_string(free) + " of " +
                   std::to_string(total) + " free; the pool takes " + format_size(pool_bytes);
@@ -73,7 +106,7 @@ Finding check_gib_pages(const Machine& machine, std::uint64_t pool_bytes) {
   finding.why = "pool.huge_pages is '1GiB': the server does not start";
   finding.command = "echo " + std::to_string(total + needed - free) + " | sudo tee " + folder +
                     "/nr_hugepages   # or hugepagesz=1G hugepages=N for the kernel, at boot";
-  return finding;
+  return unless_it_runs(machine, config, std::move(finding));
 }
 
 std::vector<unsigned> memory_nodes(const FileView& files) {
@@ -182,17 +215,18 @@ Findings check_lock_capability(const Machine& machine, const Needs& needs) {
   return {};
 }
 
+std::uint64_t free_huge_bytes(const FileView& files) {
+  return reserved_huge_pages(files).free * config::kHugePageBytes;
+}
+
 Findings check_huge_pages(const Machine& machine, const Needs& needs) {
   if (needs.server != nullptr && needs.server->pool.huge_pages == config::HugePages::kRequire1GiB)
-    return {check_gib_pages(machine, needs.server->pool.size_bytes)};
-  const std::uint64_t free_pages = huge_pages(machine.files, "HugePages_Free");
-  const std::uint64_t page_bytes =
-      meminfo_bytes(machine.files, "Hugepagesize").value_or(config::kHugePageBytes);
-  const std::uint64_t free_bytes = free_pages * page_bytes;
+    return {check_gib_pages(machine, *needs.server)};
+  const ReservedPages pages = reserved_huge_pages(machine.files);
+  const std::uint64_t free_bytes = pages.free * config::kHugePageBytes;
   Finding finding{.id = "huge-pages"};
-  finding.found = "reserved huge pages: " + std::to_string(free_pages) + " of " +
-                  std::to_string(huge_pages(machine.files, "HugePages_Total")) + " free (" +
-                  format_size(free_bytes) + ")";
+  finding.found = "reserved huge pages: " + std::to_string(pages.free) + " of " +
+                  std::to_string(pages.total) + " free (" + format_size(free_bytes) + ")";
   if (needs.server == nullptr || needs.server->pool.huge_pages == config::HugePages::kNever)
     return {finding};
   const std::uint64_t pool = needs.server->pool.size_bytes;
@@ -206,10 +240,12 @@ Findings check_huge_pages(const Machine& machine, const Needs& needs) {
                     ? "pool.huge_pages is 'require': the server does not start"
                     : "the pool is made of ordinary pages: the NIC and the processor translate "
                       "more addresses";
-  finding.command = "sudo sysctl vm.nr_hugepages=" +
-                    std::to_string(huge_pages(machine.files, "HugePages_Total") + missing) +
-                    (required ? "" : "   # or 'huge_pages: never' in the file");
-  return {finding};
+  const std::string wanted = std::to_string(pages.total + missing);
+  finding.command =
+      (pages.folder.empty() ? "sudo sysctl vm.nr_hugepages=" + wanted
+                            : "echo " + wanted + " | sudo tee " + pages.folder + "/nr_hugepages") +
+      (required ? "" : "   # or 'huge_pages: never' in the file");
+  return {unless_it_runs(machine, *needs.server, std::move(finding))};
 }
 
 Findings check_userfaultfd(const Machine& machine) {

@@ -117,7 +117,7 @@ Finding no_device(const Machine& machine, const Needs& needs) {
   for (const EthernetInterface& interface : read_interfaces(machine.files)) {
     const std::string_view provider = provider_module(interface.driver);
     if (!provider.empty()) {
-      finding.found += ", but " + interface.name + " (" + interface.driver + ") has one";
+      finding.found += ", but " + interface.name + " (" + interface.driver + ") may have one";
       finding.command = "sudo modprobe " + std::string{provider};
       return finding;
     }

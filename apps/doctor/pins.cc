@@ -30,9 +30,13 @@ PinnedBytes pinned_by_server(const config::ServerConfig& config) noexcept {
   if (protection == RdmaProtection::kWindows || protection == RdmaProtection::kWindowsUnchecked)
     return {saturating_sum(pool, kSessionBytes), saturating_sum(pool, control)};
   const std::uint64_t bound = config.limits.session_memory_bytes;
+  const std::uint64_t over_all = config.limits.registered_bytes_max;  // more is refused; 0: none
+  const auto bounded = [over_all](std::uint64_t bytes) {
+    return over_all == 0 ? bytes : std::min(bytes, over_all);
+  };
   const std::uint64_t each = bound == 0 ? pool : std::min(bound, pool);
-  return {saturating_sum(each, kSessionBytes),
-          saturating_sum(saturating_product(sessions, each), control)};
+  return {saturating_sum(bounded(each), kSessionBytes),
+          saturating_sum(bounded(saturating_product(sessions, each)), control)};
 }
 
 PinnedBytes pinned_by_client() noexcept {

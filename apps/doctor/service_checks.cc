@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "doctor/checks.h"
 #include "doctor/pins.h"
@@ -32,14 +33,50 @@ bool names_number(std::string_view rules, std::string_view number) {
   return false;
 }
 
-/// Whether a chain of hook input drops what no rule accepts.
+/// Whether a rule drops or rejects all that reaches it.
+bool ends_all(std::string_view rule) {
+  constexpr std::string_view kCounter = "counter packets ";
+  if (rule.starts_with(kCounter)) {
+    const std::size_t bytes = rule.find(" bytes ");
+    const std::size_t end = rule.find(' ', bytes == std::string_view::npos ? bytes : bytes + 7);
+    rule = end == std::string_view::npos ? std::string_view{} : rule.substr(end + 1);
+  }
+  return rule == "drop" || rule == "reject" || rule.starts_with("reject with ");
+}
+
+/// Whether a chain of hook input drops what no rule accepts: by its policy, or by a last rule, as
+/// that of firewalld.
 bool drops_input(std::string_view rules) {
   for (std::size_t at = rules.find("hook input"); at != std::string_view::npos;
        at = rules.find("hook input", at + 1)) {
-    const std::string_view line = rules.substr(at, rules.find('\n', at) - at);
-    if (line.find("policy drop") != std::string_view::npos) return true;
+    std::string_view rest = rules.substr(at);
+    for (bool first = true; !rest.empty(); first = false) {
+      std::string_view line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+      if (first && line.find("policy drop") != std::string_view::npos) return true;
+      line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+      if (line.starts_with('}')) break;
+      if (ends_all(line)) return true;
+    }
   }
   return false;
+}
+
+/// Lets a port in, by the program that manages the rules.
+std::string let_in(std::string_view rules, std::string_view protocol, std::string_view port) {
+  const std::string place = std::string{port} + "/" + std::string{protocol};
+  if (rules.find("table inet firewalld") != std::string_view::npos)
+    return "sudo firewall-cmd --permanent --add-port=" + place + " && sudo firewall-cmd --reload";
+  if (rules.find("ufw-") != std::string_view::npos) return "sudo ufw allow " + place;
+  return "sudo nft add rule inet filter input " + std::string{protocol} + " dport " +
+         std::string{port} + " accept";
+}
+
+/// Packets of RoCE pass the firewall where the kernel itself sends and receives them. A NIC takes
+/// them off the wire before.
+bool any_software(const std::vector<DeviceView>& devices) {
+  return std::any_of(devices.begin(), devices.end(),
+                     [](const DeviceView& device) { return device.software; });
 }
 
 /// The folder in which clients and servers of this user meet over shm.
@@ -103,9 +140,11 @@ Finding unit_fault(std::string found, std::string why, std::string_view assignme
 
 }  // namespace
 
-Findings check_firewall(const Machine& machine, const Needs& needs) {
+Findings check_firewall(const Machine& machine, const Needs& needs,
+                        const std::vector<DeviceView>& devices) {
   Finding finding{.id = "firewall"};
   const std::string port = std::to_string(needs.port);
+  const bool needs_roce = !needs.without_rdma() && any_software(devices);
   if (needs.server != nullptr && config::is_loopback(needs.server->listen.address)) {
     finding.found = "the server listens on this host only: no firewall stands before it";
     return {finding};
@@ -113,8 +152,9 @@ Findings check_firewall(const Machine& machine, const Needs& needs) {
   if (!machine.is_root()) {
     finding.colour = Colour::kNotChecked;
     finding.found = "the firewall's rules are visible to root alone";
-    finding.root_adds = "whether the firewall lets TCP port " + port + " and UDP port " +
-                        std::string{kRocePort} + " (RoCE v2) in";
+    finding.root_adds =
+        "whether the firewall lets TCP port " + port +
+        (needs_roce ? " and UDP port " + std::string{kRocePort} + " (RoCE v2)" : "") + " in";
     return {finding};
   }
   const auto rules = machine.calls.firewall_rules();
@@ -124,11 +164,11 @@ Findings check_firewall(const Machine& machine, const Needs& needs) {
     return {finding};
   }
   if (!drops_input(*rules)) {
-    finding.found = "no chain of nftables drops what comes in by its policy";
+    finding.found = "no chain of nftables drops all that no rule accepts";
     return {finding};
   }
   const bool tcp = names_number(*rules, port);
-  const bool roce = needs.without_rdma() || names_number(*rules, kRocePort);
+  const bool roce = !needs_roce || names_number(*rules, kRocePort);
   finding.found = "nftables drops what no rule accepts";
   if (tcp && roce) {
     finding.found += "; rules name TCP port " + port;
@@ -139,21 +179,20 @@ Findings check_firewall(const Machine& machine, const Needs& needs) {
                    (tcp || roce ? "" : " or ") +
                    (roce ? std::string{} : "UDP port " + std::string{kRocePort} + " (RoCE v2)");
   finding.why = "clients of other hosts cannot connect: they time out";
-  finding.command =
-      tcp ? "sudo nft add rule inet filter input udp dport " + std::string{kRocePort} + " accept"
-          : "sudo nft add rule inet filter input tcp dport " + port + " accept";
+  finding.command = tcp ? let_in(*rules, "udp", kRocePort) : let_in(*rules, "tcp", port);
   return {finding};
 }
 
 Findings check_sockets(const Machine& machine) {
   const std::string folder = runtime_folder(machine.calls);
+  const std::string prefix = folder + "/";
   Finding finding{.id = "sockets"};
   const std::string listening = machine.files.text("/proc/net/unix");
   std::string stale;
   std::size_t live = 0;
   for (const std::string& name : machine.files.list(folder)) {
     if (!name.starts_with("remora-") || !name.ends_with(".sock")) continue;
-    const std::string path = folder + "/" + name;
+    const std::string path = prefix + name;
     // Asked only where the kernel does not list it: a server would take the question for a client.
     if (listening.find(path) == std::string::npos &&
         machine.calls.connect_error(path) == ECONNREFUSED)

@@ -142,6 +142,12 @@ bool device_may_repeat(Device* device, int code, uint64_t* until_ns) {
   return wait_until_settled(device, *until_ns);
 }
 
+bool device_may_begin(Device* device, uint64_t* until_ns) {
+  return remora_region_connected(device->region) != 0 ||
+         device_may_repeat(device, REMORA_CONNECTION_LOST, until_ns) ||
+         atomic_load(&device->ended);  // the library says at once why
+}
+
 /// NBD knows few errors. It has none for a time that is over, and nbdkit would make EINVAL of it.
 static int errno_of(int code, int reason) {
   if (code == REMORA_NO_RIGHT || reason == REMORA_REASON_NO_RIGHT) return EROFS;

@@ -44,5 +44,11 @@ void device_close(Device* device);
 /// anything before it has the reply.
 bool device_may_repeat(Device* device, int code, uint64_t* until_ns);
 
+/// Whether a request may be given to the library. Waits as device_may_repeat() while the session is
+/// interrupted. The library would wait as well, but not notice that the client of the request has
+/// gone: a write could then be carried out after the client has sent it again over another
+/// connection, and over a later write.
+bool device_may_begin(Device* device, uint64_t* until_ns);
+
 /// Tells nbdkit and its log that a request has failed. Returns -1.
 int device_fail(Device* device, int code, const remora_error* error);

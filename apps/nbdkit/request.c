@@ -50,9 +50,11 @@ int carry_out(const Connection* connection, const Request* request) {
   error.size = sizeof error;
   error.reason = REMORA_REASON_NONE;
   error.message[0] = '\0';
+  Device* const device = connection->device;
   uint64_t until_ns = 0;
-  int code = attempt(connection, request, &error);
-  while (code != REMORA_OK && device_may_repeat(connection->device, code, &until_ns))
+  int code = REMORA_CONNECTION_LOST;
+  if (device_may_begin(device, &until_ns)) code = attempt(connection, request, &error);
+  while (code != REMORA_OK && device_may_repeat(device, code, &until_ns))
     code = attempt(connection, request, &error);
-  return code == REMORA_OK ? 0 : device_fail(connection->device, code, &error);
+  return code == REMORA_OK ? 0 : device_fail(device, code, &error);
 }

@@ -56,7 +56,7 @@ std::string text_of(const Setting& setting, std::uint16_t value) {
   if (setting.name != kPkeyName) return std::to_string(value);
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text = "0x";
-  for (const unsigned shift : {12U, 8U, 4U, 0U}) text += kDigits[value >> shift & 15U];
+  for (const unsigned shift : {12U, 8U, 4U, 0U}) text += kDigits[(unsigned{value} >> shift) & 15U];
   return text;
 }
 

@@ -160,16 +160,25 @@ is "and ends" eventually over "$back"
 # Over shm the server takes no part in a request.
 if [[ $transport == tcp ]]; then
   start_nbdkit "$(uri cache)" deadline=500ms reconnect-for=60s
+  python 0 "bytes from before" <<<'h.pwrite(b"kept", 16384)'
   kill -STOP "$server"
   timeout 60 nbdsh --uri "$nbd" --command 'h.pwrite(b"late", 8192)' >"$work/late" 2>&1 &
   writer=$!
   pids+=("$writer")
   is "the log says that the server does not answer" eventually logged 'interrupted: '
+  run 0 "another client asks for a write, and goes" nbdsh --uri "$nbd" --command '
+import os
+h.aio_pwrite(b"gone", 16384)
+while h.aio_is_processing(): h.poll(100)
+os._exit(0)'
+  is "nbdkit notices that it has gone" eventually logged 'aborting sleep'
   kill -CONT "$server"
   is "the write is done when the server goes on" wait "$writer"
   run 0 "its bytes" "$remora" read "$(uri cache)" --offset 8192 --length 4
   is "are in the region" has out '^late$'
   is "the log says that it is back" eventually logged 'connected again, with the same memory'
+  run 0 "the bytes of the client that has gone" "$remora" read "$(uri cache)" --offset 16384 --length 4
+  is "were not written" has out '^kept$'
   is "nbdkit ends" stop_nbdkit
 fi
 

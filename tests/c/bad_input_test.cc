@@ -2,10 +2,12 @@
 // message.
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <string>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -122,6 +124,12 @@ TEST_F(BadInputTest, NullPointersAreNamed) {
          "spec");
   expect(REMORA_INVALID_ARGUMENT, remora_queue_wait(queue_, 1, nullptr, 1, nullptr, &error_),
          "completions");
+  remora_server* server = nullptr;
+  char no_text = 0;
+  char* diagnostics = &no_text;
+  expect(REMORA_INVALID_ARGUMENT, remora_server_start_file(nullptr, &server, &diagnostics, &error_),
+         "path");
+  EXPECT_EQ(diagnostics, nullptr);
   EXPECT_EQ(remora_queue_read(nullptr, 0, nullptr, 0, nullptr, 0), 0U);
   EXPECT_EQ(remora_region_size_bytes(nullptr), 0U);
   EXPECT_STREQ(remora_region_transport_reason(nullptr), "");
@@ -315,7 +323,40 @@ TEST_F(BadInputTest, RegionRemovedUnderWay) {
          "removal");
 }
 
+/// Each completion goes to one of them; the call that comes during the other one is refused.
+TEST_F(BadInputTest, TwoThreadsThatCollectGetEachCompletionOnce) {
+  constexpr std::uint64_t kOperations = 64;
+  for (std::uint64_t tag = 0; tag < kOperations; ++tag)
+    ASSERT_NE(remora_queue_fetch_add(queue_, 0, 1, tag), 0U);
+  ASSERT_EQ(remora_queue_submit(queue_, &error_), REMORA_OK);
+  std::array<std::atomic<int>, kOperations> seen{};
+  std::atomic<std::uint64_t> taken{0};
+  const auto collect = [&] {
+    while (taken < kOperations) {
+      std::array<remora_completion, 3> found{};
+      std::size_t count = 0;
+      const int code = remora_queue_poll(queue_, found.data(), found.size(), &count, nullptr);
+      EXPECT_TRUE(code == REMORA_OK || (code == REMORA_BUSY && count == 0)) << code;
+      for (std::size_t i = 0; i < count; ++i) ++seen.at(found.at(i).tag);
+      taken += count;
+    }
+  };
+  std::thread other{collect};
+  collect();
+  other.join();
+  for (const std::atomic<int>& times : seen) EXPECT_EQ(times, 1);
+}
+
 TEST_F(BadInputTest, ChildOfForkHasNoneOfTheHandles) {
+  // As a rule both have ended before the wait, which has room for one: the other one is kept for
+  // the next call, which has to be the parent's.
+  std::array<remora_completion, 1> found{};
+  std::size_t count = 0;
+  ASSERT_NE(remora_queue_fetch_add(queue_, 0, 1, 1), 0U);
+  ASSERT_NE(remora_queue_fetch_add(queue_, 0, 1, 2), 0U);
+  ASSERT_EQ(remora_queue_submit(queue_, &error_), REMORA_OK);
+  ASSERT_EQ(write(region_), REMORA_OK);
+  ASSERT_EQ(remora_queue_wait(queue_, 1, found.data(), 1, &count, &error_), REMORA_OK);
   const pid_t child = ::fork();
   if (child == 0) {
     unsigned char byte = 0;
@@ -323,7 +364,9 @@ TEST_F(BadInputTest, ChildOfForkHasNoneOfTheHandles) {
         remora_region_read(region_, 0, &byte, 1, nullptr, 0, &error_) == REMORA_CLOSED &&
         error_.reason == REMORA_REASON_FORKED &&
         remora_queue_read(queue_, 0, &byte, 1, nullptr, 0) == 0 &&
-        remora_queue_submit(queue_, &error_) == REMORA_CLOSED;
+        remora_queue_submit(queue_, &error_) == REMORA_CLOSED &&
+        remora_queue_wait(queue_, 1, found.data(), 1, &count, &error_) == REMORA_CLOSED &&
+        error_.reason == REMORA_REASON_FORKED && count == 0;
     remora_queue_free(queue_);
     remora_region_free(region_);
     ::_exit(good ? 0 : 1);
@@ -332,6 +375,8 @@ TEST_F(BadInputTest, ChildOfForkHasNoneOfTheHandles) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(write(region_), REMORA_OK);
+  ASSERT_EQ(remora_queue_wait(queue_, 1, found.data(), 1, &count, &error_), REMORA_OK);
+  EXPECT_EQ(count, 1U);
 }
 
 }  // namespace

@@ -177,6 +177,25 @@ TEST_P(ManyQueueTest, CancelTakesBackAllPairs) {
   EXPECT_TRUE(fails_with(queue.cancel(group), Code::kNotFound));
 }
 
+TEST_P(ManyQueueTest, CancelKnowsAGroupWhoseFirstPairHasEnded) {
+  const Region region = make_region();
+  Queue queue = region.queue({.depth = 8}).value();
+  const std::vector<std::byte> ones(64 * 3, std::byte{1});
+  auto pairs = writes(ones, 3);
+  pairs[0].from = std::span<const std::byte>{};  // refused when it is taken
+  const Ticket group = queue.write_many(pairs);
+  ASSERT_TRUE(group);
+  EXPECT_EQ(queue.poll().size(), 0U);
+  ASSERT_TRUE(ok(queue.cancel(group)));
+  {
+    const Completions done = queue.wait(1);
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done.begin()->error().code(), Code::kInvalidArgument);
+  }
+  EXPECT_TRUE(fails_with(queue.cancel(group), Code::kNotFound));
+  EXPECT_EQ(read_all(region), std::vector<std::byte>(region.size_bytes()));
+}
+
 TEST_P(ManyQueueTest, FencedGroupIsRefused) {
   const Region region = make_region();
   Queue queue = region.queue({.depth = 64}).value();

@@ -111,7 +111,7 @@ def test_other_threads_run_during_a_wait(own_server):
 
 
 def test_deadlines_have_queues_of_their_own(region):
-    for deadline in (None, 5.0, 7.0, 5.0):
+    for deadline in (None, 5.0, 7.0, 5.0, float("inf")):
         assert region.read(0, 1, deadline=deadline) == b"\0"
     for deadline in range(1, 30):
         region.fetch_add(0, 1, deadline=deadline)

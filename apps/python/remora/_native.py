@@ -50,7 +50,7 @@ def nanoseconds(seconds: float | None) -> int:
     if not seconds >= 0:
         raise errors.make(errors.Code.INVALID_ARGUMENT, errors.Reason.NONE,
                           f"a time of {seconds} s: give seconds from 0 on")
-    return min(int(seconds * 1e9), 2**63 - 1)
+    return int(min(seconds, 9e9) * 1e9)  # also of infinity: as long as the library can count
 
 
 def error_of(error: Any) -> errors.Error:

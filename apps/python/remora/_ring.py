@@ -77,8 +77,12 @@ def _end(owned: list[Any], held: dict[int, Operation], lock: threading.Lock) -> 
     if lock.locked():
         return False  # at the end of the interpreter: a daemon thread, whose frames keep the buffers
     with lock:
-        if owned:
-            lib.remora_queue_free(owned.pop())
+        # A signal handler may raise after each call: the buffers are held until C has let them go.
+        for queue in owned:
+            try:
+                lib.remora_queue_free(queue)
+            finally:
+                owned.clear()
         held.clear()
     return True
 

@@ -1,6 +1,7 @@
 // The queue. Each operation crosses these functions: unit_c_cost counts their instructions.
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstddef>
@@ -60,7 +61,28 @@ struct remora_queue : remora::c::Handle {
     if (std::exchange(has_found, false)) std::destroy_at(&found);
   }
 
+  /// A call that returns completions, from its beginning to its end: all below belongs to it.
+  class Collecting {
+   public:
+    explicit Collecting(remora_queue& queue) noexcept
+        : collecting_{queue.collecting},
+          first_{!collecting_.exchange(true, std::memory_order_acquire)} {}
+    ~Collecting() {
+      if (first_) collecting_.store(false, std::memory_order_release);
+    }
+    Collecting(const Collecting&) = delete;
+    Collecting& operator=(const Collecting&) = delete;
+    /// False: another thread is in such a call.
+    [[nodiscard]] explicit operator bool() const noexcept { return first_; }
+
+   private:
+    std::atomic<bool>& collecting_;
+    bool first_;
+  };
+
   remora::Queue queue;
+  std::uint32_t made_in = remora::detail::made_here();
+  std::atomic<bool> collecting = false;
   bool has_found = false;
   union {
     Found found;  ///< while has_found
@@ -180,6 +202,14 @@ int collect(Call& call, remora_queue* queue, std::size_t at_least, remora_comple
     *count = 0;
     if (capacity == 0)
       return Error{Code::kInvalidArgument, call.operation()}.with_subject("capacity");
+    // In a child of fork(2), also where a thread of the parent was in a call: the engine refuses
+    // it.
+    if (queue->made_in != remora::detail::this_process()) [[unlikely]]
+      return look(0).status();
+    const remora_queue::Collecting owner{*queue};
+    if (!owner) [[unlikely]]
+      return Error{Code::kBusy, call.operation()}.with_subject(
+          "another thread is in a call of this queue");
     queue->failed.clear();
     const std::size_t wanted = std::min(at_least, capacity);
     *count = hand_over_found(*queue, completions, capacity);

@@ -19,9 +19,10 @@ int start_server(Call& call, remora_server** server, char** diagnostics, remora_
                  const Load& load) noexcept {
   call.into(server, "server");
   if (diagnostics != nullptr) call.into(diagnostics, "diagnostics");
+  // Also where another argument is wrong: the caller frees it in any case.
+  if (diagnostics != nullptr && is_aligned(diagnostics)) *diagnostics = nullptr;
   std::string faults;
   const int code = call.run([&]() -> Status {
-    if (diagnostics != nullptr) *diagnostics = nullptr;
     const Loaded config = load();
     if (!config) {
       faults = config.error().empty() ? "" : config.error()[0].to_string();

@@ -1,7 +1,9 @@
 #include "server/registration_threads.h"
 
+#include <algorithm>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/start_thread.h>
 
 #include "base/log.h"
@@ -9,19 +11,18 @@
 namespace remora::detail {
 
 bool RegistrationThreads::enqueue(Job job) {
-  {
-    const MutexLock lock{mutex_};
-    if (stopping_) return false;
-    const std::size_t free = threads_.size() - running_;
-    if (jobs_.size() >= free && threads_.size() < kMaxThreads && !start_one() && threads_.empty())
-      return false;
-    jobs_.push_back(std::move(job));
-  }
-  changed_.notify_one();
+  const MutexLock lock{mutex_};
+  if (stopping_) return false;
+  join_ended();
+  const std::size_t free = threads_.size() - running_;
+  if (jobs_.size() >= free && threads_.size() < kMaxThreads && !start_one() && threads_.empty())
+    return false;
+  jobs_.push_back(std::move(job));
   return true;
 }
 
 bool RegistrationThreads::start_one() {
+  ended_.reserve(kMaxThreads);  // a thread that ends allocates nothing
   auto thread = start_thread("remora-register", [this] { run(); });
   if (!thread) {
     log::debug("registrations: {}", thread.error().message());
@@ -31,10 +32,25 @@ bool RegistrationThreads::start_one() {
   return true;
 }
 
+void RegistrationThreads::end_this_one() noexcept {
+  const auto own = std::find_if(threads_.begin(), threads_.end(), [](const std::thread& thread) {
+    return thread.get_id() == std::this_thread::get_id();
+  });
+  REMORA_ASSERT(own != threads_.end(), "a thread that ends is one of those that were started");
+  ended_.push_back(std::move(*own));
+  threads_.erase(own);
+}
+
+/// They have let go of the lock: this thread holds it.
+void RegistrationThreads::join_ended() noexcept {
+  for (std::thread& thread : ended_) thread.join();
+  ended_.clear();
+}
+
 bool RegistrationThreads::drain() noexcept {
   MutexLock lock{mutex_};
   if (jobs_.empty() && running_ == 0) return false;
-  idle_.wait(lock, [this] {
+  changed_.wait(lock, [this] {
     mutex_.assert_held();
     return jobs_.empty() && running_ == 0;
   });
@@ -42,24 +58,18 @@ bool RegistrationThreads::drain() noexcept {
 }
 
 void RegistrationThreads::stop() noexcept {
-  std::vector<std::thread> ending;
-  {
-    const MutexLock lock{mutex_};
-    stopping_ = true;
-    ending.swap(threads_);
-  }
-  changed_.notify_all();
-  for (std::thread& thread : ending) thread.join();
+  MutexLock lock{mutex_};
+  stopping_ = true;
+  changed_.wait(lock, [this] {
+    mutex_.assert_held();
+    return threads_.empty();
+  });
+  join_ended();
 }
 
 void RegistrationThreads::run() noexcept {
   MutexLock lock{mutex_};
-  while (true) {
-    changed_.wait(lock, [this] {
-      mutex_.assert_held();
-      return stopping_ || !jobs_.empty();
-    });
-    if (jobs_.empty()) return;
+  while (!jobs_.empty()) {
     {
       const Job job = std::move(jobs_.front());
       jobs_.pop_front();
@@ -68,8 +78,10 @@ void RegistrationThreads::run() noexcept {
       job();
     }  // destroys the job before it counts as done
     lock.lock();
-    if (--running_ == 0 && jobs_.empty()) idle_.notify_all();
+    --running_;
   }
+  end_this_one();
+  changed_.notify_all();
 }
 
 }  // namespace remora::detail

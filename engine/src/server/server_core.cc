@@ -38,7 +38,9 @@ PopulateSteps steps_of(const ServerCore::StartOptions& options, StartProgress::S
 /// An estimate, for the operator: the device does not say how much room it has.
 void log_translations(const config::ServerConfig& config, const Pool& pool, bool leased) {
   const std::uint64_t pool_bytes = pool.usage().total_bytes;
-  const std::uint64_t page_bytes = pool.whole_pages(1);
+  const std::uint64_t page_bytes = config.pool.huge_pages == config::HugePages::kRequire1GiB
+                                       ? config::kGibPageBytes
+                                       : pool.whole_pages(1);
   const std::uint64_t once = translation_bytes(pool_bytes, page_bytes);
   const std::uint64_t clients = config.limits.sessions_max;
   const std::string pages = config::format_size(page_bytes);

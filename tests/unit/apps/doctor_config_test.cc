@@ -1,5 +1,7 @@
 // The words of the doctor on a server's file.
 
+#include <algorithm>
+
 #include <remora/config/load.h>
 
 #include "doctor/config_check.h"
@@ -44,6 +46,21 @@ TEST_F(DoctorConfigTest, PoolThatDoesNotFitIsRed) {
   EXPECT_EQ(finding.found, "pool.size is 64MiB, and 32MiB of this machine's memory is available");
 }
 
+TEST_F(DoctorConfigTest, PoolOfReservedPagesNeedsNoOtherMemory) {
+  put("/proc/meminfo",
+      "MemAvailable:      32768 kB\nHugePages_Total:      32\nHugePages_Free:       32\n"
+      "Hugepagesize: 2048 kB\n");
+  auto config = server(64);
+  const auto about_memory = [&] {
+    const Findings findings = check(config);
+    return std::any_of(findings.begin(), findings.end(),
+                       [](const Finding& each) { return each.id == "config.memory-free"; });
+  };
+  EXPECT_FALSE(about_memory());
+  config.pool.huge_pages = config::HugePages::kNever;
+  EXPECT_TRUE(about_memory());
+}
+
 TEST_F(DoctorConfigTest, ControlGroupThatIsTooSmallIsRed) {
   put("/proc/self/cgroup", "0::/small\n");
   put("/sys/fs/cgroup/small/memory.max", "33554432\n");
@@ -51,6 +68,12 @@ TEST_F(DoctorConfigTest, ControlGroupThatIsTooSmallIsRed) {
   const Finding finding = finding_of(check(server(64)), "config.memory-limit");
   EXPECT_EQ(finding.colour, Colour::kRed);
   EXPECT_EQ(finding.why, "the server does not start");
+}
+
+TEST_F(DoctorConfigTest, MemoryThatAServerWhichRunsHasTakenIsNotMissing) {
+  put("/proc/meminfo", "MemAvailable:      32768 kB\n");
+  calls.bind_errors[7471] = EADDRINUSE;
+  EXPECT_EQ(worst(check(server(64))), Colour::kYellow) << "the port alone is told";
 }
 
 TEST_F(DoctorConfigTest, PortInUseIsYellowWithTheCommand) {

@@ -92,7 +92,8 @@ TEST_F(DoctorHostTest, ContainerWithoutNodesIsRedWithTheOptions) {
 
 TEST_F(DoctorHostTest, ContainerOfItsOwnProcessesIsYellow) {
   put("/proc/1/cgroup", "0::/docker/0123\n");
-  put("/proc/self/status", "NSpid:\t4711\t1\nSeccomp:\t2\nCapBnd:\t00000000a80025fb\n");
+  put("/proc/self/status", "NSpid:\t1\nSeccomp:\t2\nCapBnd:\t00000000a80025fb\n");
+  link("/proc/self/ns/pid", "pid:[4026532741]");
   const Findings findings = check_container(machine(), {});
   EXPECT_EQ(finding_of(findings, "container").found,
             "in a container, with a seccomp filter, without CAP_IPC_LOCK");
@@ -101,8 +102,16 @@ TEST_F(DoctorHostTest, ContainerOfItsOwnProcessesIsYellow) {
               HasSubstr("--pid container:SERVER"));
 }
 
+TEST_F(DoctorHostTest, ContainerThatSharesTheProcessesOfTheHostIsGreen) {
+  put("/.dockerenv", "");
+  link("/proc/self/ns/pid", "pid:[4026531836]");
+  const Findings findings = check_container(machine(), {});
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings.front().colour, Colour::kGreen);
+}
+
 TEST_F(DoctorHostTest, HostIsNoContainer) {
-  put("/proc/self/status", "NSpid:\t4711\n");
+  link("/proc/self/ns/pid", "pid:[4026531836]");
   const Findings findings = check_container(machine(), {});
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings.front().found, "not in a container");

@@ -123,6 +123,14 @@ TEST_F(DoctorMemoryTest, RegistrationsPinForEachSessionAtMostItsBound) {
   EXPECT_EQ(pinned_by_server(pool).all_sessions, (160U << 20U) + (3200U << 10U));
 }
 
+TEST_F(DoctorMemoryTest, RegistrationsPinAtMostTheBoundOverAllSessions) {
+  auto pool = server(64);
+  pool.limits.sessions_max = 10;
+  pool.limits.registered_bytes_max = 100U << 20U;
+  EXPECT_EQ(pinned_by_server(pool).one_session, (64U << 20U) + (320U << 10U));
+  EXPECT_EQ(pinned_by_server(pool).all_sessions, (100U << 20U) + (3200U << 10U));
+}
+
 TEST_F(DoctorMemoryTest, NumberThatDoesNotFitIsTheLargest) {
   auto pool = server(64);
   pool.pool.size_bytes = UINT64_MAX - 1;
@@ -139,6 +147,33 @@ TEST_F(DoctorMemoryTest, NoHugePagesAreRedWhereTheyAreRequired) {
   EXPECT_EQ(finding.found, "reserved huge pages: 1 of 3 free (2MiB); the pool takes 64MiB");
   EXPECT_EQ(finding.why, "pool.huge_pages is 'require': the server does not start");
   EXPECT_EQ(finding.command, "sudo sysctl vm.nr_hugepages=34");
+}
+
+TEST_F(DoctorMemoryTest, PagesThatAServerWhichRunsHasTakenAreNotMissing) {
+  calls.bind_errors[7471] = EADDRINUSE;
+  auto pool = server(64);
+  for (const auto pages : {config::HugePages::kRequire, config::HugePages::kRequire1GiB}) {
+    pool.pool.huge_pages = pages;
+    const Finding finding =
+        finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages");
+    EXPECT_EQ(finding.colour, Colour::kNotChecked);
+    EXPECT_THAT(finding.found, HasSubstr("the server's port is in use, so it may run"));
+    EXPECT_EQ(finding.command, "");
+  }
+}
+
+TEST_F(DoctorMemoryTest, PagesOfAnotherDefaultSizeAreNotCounted) {
+  put("/proc/meminfo",
+      "HugePages_Total:      64\nHugePages_Free:       64\nHugepagesize: 1048576 kB\n");
+  put("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "3\n");
+  put("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "1\n");
+  auto pool = server(64);
+  pool.pool.huge_pages = config::HugePages::kRequire;
+  const Finding finding = finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages");
+  EXPECT_EQ(finding.colour, Colour::kRed) << "the server takes pages of 2 MiB alone";
+  EXPECT_EQ(finding.found, "reserved huge pages: 1 of 3 free (2MiB); the pool takes 64MiB");
+  EXPECT_EQ(finding.command,
+            "echo 34 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
 }
 
 TEST_F(DoctorMemoryTest, PagesOfAGibibyteAreCountedApart) {

@@ -64,8 +64,16 @@ TEST_F(DoctorNodeTest, NicWithoutItsProviderGetsTheModule) {
   add_ethernet("enp1s0");
   link("/sys/class/net/enp1s0/device/driver", "../../../bus/pci/drivers/mlx5_core");
   const Finding finding = finding_of(check_devices(machine(), {}, {}), "device");
-  EXPECT_EQ(finding.found, "the kernel has no RDMA device, but enp1s0 (mlx5_core) has one");
+  EXPECT_EQ(finding.found, "the kernel has no RDMA device, but enp1s0 (mlx5_core) may have one");
   EXPECT_EQ(finding.command, "sudo modprobe mlx5_ib");
+}
+
+TEST_F(DoctorNodeTest, NicOfACloudWithoutReliableConnectionsGetsSoftRoce) {
+  add_ethernet("ens5");
+  link("/sys/class/net/ens5/device/driver", "../../../bus/pci/drivers/ena");
+  const Finding finding = finding_of(check_devices(machine(), {}, {}), "device");
+  EXPECT_EQ(finding.found, "the kernel has no RDMA device; there is only Ethernet (ens5)");
+  EXPECT_THAT(finding.command, HasSubstr("modprobe rdma_rxe"));
 }
 
 TEST_F(DoctorNodeTest, SoftwareDeviceIsSaidToBeOne) {

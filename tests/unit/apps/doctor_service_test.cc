@@ -16,7 +16,7 @@ constexpr const char* kDropAll =
 class DoctorServiceTest : public DoctorTest {
  protected:
   [[nodiscard]] Finding firewall(const Needs& needs = {}) const {
-    return finding_of(check_firewall(machine(), needs), "firewall");
+    return finding_of(check_firewall(machine(), needs, devices()), "firewall");
   }
   [[nodiscard]] Finding sockets() const { return finding_of(check_sockets(machine()), "sockets"); }
   [[nodiscard]] Finding unit(const Needs& needs = {}) const {
@@ -25,6 +25,7 @@ class DoctorServiceTest : public DoctorTest {
 };
 
 TEST_F(DoctorServiceTest, FirewallIsForRootAlone) {
+  add_rxe();
   const Finding finding = firewall();
   EXPECT_EQ(finding.colour, Colour::kNotChecked);
   EXPECT_EQ(finding.found, "the firewall's rules are visible to root alone");
@@ -33,6 +34,7 @@ TEST_F(DoctorServiceTest, FirewallIsForRootAlone) {
 }
 
 TEST_F(DoctorServiceTest, FirewallThatDropsThePortIsYellow) {
+  add_rxe();
   calls.user = 0;
   calls.rules = kDropAll;
   const Finding finding = firewall();
@@ -45,12 +47,38 @@ TEST_F(DoctorServiceTest, FirewallThatDropsThePortIsYellow) {
 }
 
 TEST_F(DoctorServiceTest, FirewallThatDropsRoceAloneIsYellow) {
+  add_rxe();
   calls.user = 0;
   calls.rules = std::string{kDropAll} + "    tcp dport { 80, 7471 } accept\n";
   const Finding finding = firewall();
   EXPECT_EQ(finding.found,
             "nftables drops what no rule accepts, and no rule names UDP port 4791 (RoCE v2)");
   EXPECT_EQ(finding.command, "sudo nft add rule inet filter input udp dport 4791 accept");
+}
+
+TEST_F(DoctorServiceTest, RoceOfANicPassesNoFirewall) {
+  EXPECT_EQ(firewall().root_adds, "whether the firewall lets TCP port 7471 in");
+  calls.user = 0;
+  calls.rules = std::string{kDropAll} + "    tcp dport { 80, 7471 } accept\n";
+  EXPECT_EQ(firewall().colour, Colour::kGreen);
+}
+
+TEST_F(DoctorServiceTest, LastRuleThatRejectsAllIsYellow) {
+  calls.user = 0;
+  const std::string chain =
+      "table inet firewalld {\n"
+      "\tchain filter_INPUT {\n"
+      "\t\ttype filter hook input priority filter + 10; policy accept;\n"
+      "\t\tct state { established, related } accept\n"
+      "\t\tct state invalid drop\n";
+  calls.rules = chain + "\t}\n\tchain other {\n\t\tdrop\n\t}\n}\n";
+  EXPECT_EQ(firewall().colour, Colour::kGreen) << "packets that come in do not pass the other";
+  calls.rules = chain + "\t\treject with icmpx admin-prohibited\n\t}\n}\n";
+  EXPECT_EQ(firewall().colour, Colour::kYellow);
+  EXPECT_EQ(firewall().command,
+            "sudo firewall-cmd --permanent --add-port=7471/tcp && sudo firewall-cmd --reload");
+  calls.rules = chain + "\t\tcounter packets 10 bytes 300 drop\n\t}\n}\n";
+  EXPECT_EQ(firewall().colour, Colour::kYellow);
 }
 
 TEST_F(DoctorServiceTest, NumberWithinAnotherOneIsNotThePort) {

@@ -120,7 +120,7 @@ TEST_F(DeviceProfileTest, WindowsCostACommandEachOnMlx5) {
   fake_.commands = 0;
   const auto first = pair.allocate_window();
   const auto second = pair.allocate_window();
-  EXPECT_EQ(fake_.commands, 2);
+  EXPECT_EQ(fake_.commands.load(), 2);
 }
 
 }  // namespace

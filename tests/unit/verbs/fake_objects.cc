@@ -84,7 +84,7 @@ ibv_mw* alloc_mw(ibv_pd* domain, ibv_mw_type type) {
 }
 int dealloc_mw(ibv_mw* window) {
   const int number = fake().use("dealloc_mw");
-  fake().bound.erase(window);
+  fake().unbind(window);
   fake().died("mw", window);
   fake().free_key(window->rkey >> 8U);
   delete window;

@@ -1,5 +1,6 @@
 #include "fake_verbs.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cstdlib>
 #include <cstring>
@@ -95,8 +96,7 @@ ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t length, unsigned acces
 }
 int dereg_mr(ibv_mr* region) {
   const int number = fake().use("dereg_mr");
-  for (const auto& [window, where] : fake().bound)
-    if (where.second == region) fake().violation("ibv_dereg_mr would refuse: a window is bound");
+  if (fake().has_window(region)) fake().violation("ibv_dereg_mr would refuse: a window is bound");
   fake().died("mr", region);
   fake().free_key(region->rkey);
   delete region;
@@ -201,8 +201,7 @@ int query_qp(ibv_qp* pair, ibv_qp_attr* attributes, int, ibv_qp_init_attr*) {
 int destroy_qp(ibv_qp* pair) {
   const int number = fake().use("destroy_qp");
   fake().forget(pair);
-  for (const auto& [window, where] : fake().bound)
-    if (where.first == pair) fake().violation("ibv_destroy_qp would hang: a window is bound");
+  if (fake().has_window(pair)) fake().violation("ibv_destroy_qp would hang: a window is bound");
   fake().died("qp", pair);
   delete pair;
   return number;
@@ -215,8 +214,7 @@ int post_send(ibv_qp* pair, ibv_send_wr* chain, ibv_send_wr** bad) {
   for (ibv_send_wr* wr = chain; wr != nullptr; wr = wr->next, ++taken) {
     if (number != 0 && taken >= std::max(fake().take, 0)) return *bad = wr, number;
     fake().sent.back().push_back(*wr);
-    if (wr->opcode == IBV_WR_BIND_MW)
-      fake().bound[wr->bind_mw.mw] = {pair, wr->bind_mw.bind_info.mr};
+    if (wr->opcode == IBV_WR_BIND_MW) fake().bind(wr->bind_mw.mw, pair, wr->bind_mw.bind_info.mr);
     fake().sent_elements.emplace_back(wr->sg_list, wr->sg_list + wr->num_sge);
     fake().complete(pair, *wr);
   }
@@ -349,15 +347,18 @@ ibv_gid_entry FakeVerbs::gid(std::uint32_t index, std::uint32_t port, std::strin
 }
 
 void FakeVerbs::fail(const std::string& call, int nth, int number) {
+  const std::lock_guard lock{mutex_};
   failures_[call] = {nth, number};
 }
 
 int FakeVerbs::uses(const std::string& call) const {
+  const std::lock_guard lock{mutex_};
   const auto found = uses_.find(call);
   return found == uses_.end() ? 0 : found->second;
 }
 
 std::string FakeVerbs::live() const {
+  const std::lock_guard lock{mutex_};
   std::map<std::string, int> kinds;
   for (const auto& [address, object] : objects_) ++kinds[object.kind];
   std::string text;
@@ -400,6 +401,28 @@ void FakeVerbs::died(const std::string& kind, const void* object) {
     for (const void* parent : other.parents)
       if (parent == object) violation(kind + " destroyed before its " + other.kind);
   objects_.erase(found);
+}
+
+void FakeVerbs::bind(const ibv_mw* window, const ibv_qp* pair, const ibv_mr* region) {
+  const std::lock_guard lock{mutex_};
+  bound_[window] = {pair, region};
+}
+
+void FakeVerbs::unbind(const ibv_mw* window) {
+  const std::lock_guard lock{mutex_};
+  bound_.erase(window);
+}
+
+bool FakeVerbs::has_window(const ibv_qp* pair) {
+  const std::lock_guard lock{mutex_};
+  return std::any_of(bound_.begin(), bound_.end(),
+                     [pair](const auto& each) { return each.second.first == pair; });
+}
+
+bool FakeVerbs::has_window(const ibv_mr* region) {
+  const std::lock_guard lock{mutex_};
+  return std::any_of(bound_.begin(), bound_.end(),
+                     [region](const auto& each) { return each.second.second == region; });
 }
 
 void FakeVerbs::note_registered(std::uint64_t iova, std::uint32_t access) {

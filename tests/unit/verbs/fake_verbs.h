@@ -5,8 +5,10 @@
 /// It keeps count of what lives, notes what a real library would answer with a dead-lock or a
 /// use after free (a parent destroyed before its child, an event never acknowledged), and fails any
 /// call at its nth use. One FakeVerbs at a time; objects are heap blocks, so that the sanitizers
-/// see them too. For one thread, but registrations: the MR cache makes several at a time.
+/// see them too. For one thread, but registrations and windows: the MR cache and the sessions of a
+/// server make several at a time.
 
+#include <atomic>
 #include <cerrno>
 #include <deque>
 #include <gtest/gtest.h>
@@ -125,9 +127,8 @@ class FakeVerbs {
   /// requests before it have succeeded, and all behind it are flushed.
   std::optional<std::uint64_t> refused_id;
   ibv_wc_status refused_status = IBV_WC_REM_ACCESS_ERR;
-  int commands = 0;  ///< of the firmware, as the profile counts them
+  std::atomic<int> commands{0};  ///< of the firmware, as the profile counts them
   std::vector<std::pair<ibv_qp_attr, int>> modified;
-  std::map<const ibv_mw*, std::pair<const ibv_qp*, const ibv_mr*>> bound;  ///< by posted binds
   std::set<const ibv_cq*> extended;
   int open_polls = 0;
   ibv_srq_attr shared_attributes{};
@@ -173,6 +174,11 @@ class FakeVerbs {
   int use(const char* call);  ///< 0, or the errno to fail with
   void born(const std::string& kind, const void* object, std::vector<const void*> parents = {});
   void died(const std::string& kind, const void* object);
+  /// A window is bound by a posted request, until it is freed.
+  void bind(const ibv_mw* window, const ibv_qp* pair, const ibv_mr* region);
+  void unbind(const ibv_mw* window);
+  [[nodiscard]] bool has_window(const ibv_qp* pair);
+  [[nodiscard]] bool has_window(const ibv_mr* region);
   void note_registered(std::uint64_t iova, std::uint32_t access);
   void violation(const std::string& what);
   /// A key by the profile's habit, or `fixed`.
@@ -201,10 +207,11 @@ class FakeVerbs {
     std::string kind;
     std::vector<const void*> parents;
   };
-  std::mutex mutex_;  // of all that registrations touch
+  mutable std::mutex mutex_;  // of all that registrations and windows touch
   std::map<std::string, int> uses_;
   std::map<std::string, std::pair<int, int>> failures_;  // call -> (uses left, errno)
   std::map<const void*, Object> objects_;
+  std::map<const ibv_mw*, std::pair<const ibv_qp*, const ibv_mr*>> bound_;
   const DeviceProfile* profile_ = &plain_device();
   std::uint32_t next_key_ = 0x101;
   std::vector<std::uint32_t> freed_keys_;  ///< the last one is given out first

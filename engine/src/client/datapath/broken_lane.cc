@@ -81,6 +81,8 @@ void QueuedLaneDriver::interrupt(Reason reason) noexcept {
 void QueuedLaneDriver::end_broken_lane() noexcept {
   mutex_.lock();
   take_inbox();
+  // Also those whose owner does not look any more: see CallbackCore::end_overdue().
+  if (!backlog_.empty()) expire_backlog(Clock::now());
   release_lane();
 }
 
@@ -209,6 +211,8 @@ void QueuedLaneDriver::go_on() noexcept {
   mutex_.lock();
   if (broken() && !ending() && !end_.for_good) {
     take_inbox();
+    // Their owners may free the buffers of operations that are past their deadlines.
+    if (!backlog_.empty()) expire_backlog(Clock::now());
     renew_local_keys();
     end_.told = end_.victims_ended = end_.asked = false;
     end_.reason = Reason::kNone;

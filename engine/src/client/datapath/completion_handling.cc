@@ -347,13 +347,14 @@ void QueuedLaneDriver::end_refused(const Refused& refused) noexcept {
   mutex_.unlock();
 }
 
-/// For a lane with no posted request: ends the waiting operations of grants that were revoked.
+/// For a broken lane: ends the waiting operations of grants that were revoked. An operation of
+/// which a request was posted ends with the lane: see finish_begun().
 void QueuedLaneDriver::refuse_waiting(EndTally& tally) noexcept {
   if (backlog_.empty() || !options_.revoked) return;
   Reason why = Reason::kNone;
   backlog_.extract(
       [&](const OperationRecord& operation) {
-        if (!operation.whole && operation.requests_in_flight != 0) return false;
+        if (!operation.whole && (operation.any_posted || !operation.outcome.ok)) return false;
         why = options_.revoked(operation);
         return why != Reason::kNone;
       },
@@ -452,8 +453,8 @@ void QueuedLaneDriver::expire_backlog(Clock::time_point now) noexcept {
       [&](OperationRecord& operation) {
         mutex_.assert_held();
         // If some of its requests were posted, they have completed: a write had a part of its
-        // effect.
-        operation.outcome = outcome_on_broken_lane(operation, false, now);
+        // effect. If one has failed, that is the outcome.
+        if (operation.outcome.ok) operation.outcome = outcome_on_broken_lane(operation, false, now);
         finish(operation, tally);
       });
 }

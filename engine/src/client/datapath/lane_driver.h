@@ -116,7 +116,8 @@ class LaneDriver {
 
   /// Moves the lane to the error state, in which its posted requests flush. Does not wait for that.
   virtual void move_to_error() noexcept {}
-  /// Ends a broken lane where the thread that found it broken may not wait for the device. Blocks.
+  /// Ends a broken lane where the thread that found it broken may not wait for the device, and
+  /// operations that are past their deadlines and not posted. Blocks.
   virtual void end_broken_lane() noexcept {}
   /// Ends the lane for good (session lost, engine closing): all operations on it end.
   virtual void fail(Reason reason) noexcept = 0;

@@ -37,7 +37,6 @@ QueuedLaneDriver::QueuedLaneDriver(std::unique_ptr<transport::Lane> lane, Option
       depth_{limits_.depth} {
   lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
   metrics_.lane_opened(lane_->completion_capacity());
-  if (!options_.revivable) return;
   if (auto events = FdSet::create(); events && events->add(lane_->event_fd()))
     events_.emplace(std::move(*events));
   else
@@ -266,7 +265,7 @@ bool QueuedLaneDriver::cancel(OperationRecord& operation) noexcept {
 void QueuedLaneDriver::settle_events() noexcept {
   // A thread that has pushed tells the notifier before it releases the lane.
   mutex_.lock();
-  release_lane();
+  release_lane(Release::kAtOnce);
 }
 
 void QueuedLaneDriver::tell_notifier() noexcept {
@@ -276,8 +275,11 @@ void QueuedLaneDriver::tell_notifier() noexcept {
 void QueuedLaneDriver::fail(Reason reason) noexcept {
   mutex_.lock();
   take_inbox();
+  // The reason of a lane that has broken before is that of its posted requests. An operation that
+  // waits for another lane ends for `reason`.
+  if (ending()) end_lane();
   options_.revivable = false;
-  if (broken() && !ending())
+  if (broken())
     end_for_good(reason);
   else
     break_lane(reason);

@@ -71,7 +71,8 @@ class QueuedLaneDriver final : public LaneDriver {
   void wait(CompletionSink& sink, std::size_t at_least,
             DeadlineSource earliest_deadline) noexcept override REMORA_NO_THREAD_SAFETY_ANALYSIS;
   void progress_and_arm(CompletionSink& sink, DeadlineSource earliest_deadline) noexcept override;
-  /// Stays the same when a lane follows another.
+  /// Stays the same when the lane ends, which another thread may do meanwhile, and when a lane
+  /// follows another.
   [[nodiscard]] int event_fd() const noexcept override {
     return events_ ? events_->get() : lane_->event_fd();
   }
@@ -280,7 +281,8 @@ class QueuedLaneDriver final : public LaneDriver {
   /// may call. events_ and all of limits_ but the depths do not change once they are set.
   alignas(64) LightMutex mutex_;
   LaneWaiters waiters_;
-  /// Where lanes may follow each other: a set with the event descriptor of the current lane.
+  /// A set with the event descriptor of the current lane, until that lane ends. Empty where no
+  /// descriptors were left.
   std::optional<FdSet> events_;
   End end_ REMORA_GUARDED_BY(mutex_);
   /// The end of the lane's time to flush after move_to_error(). 0: it was not called.
@@ -305,7 +307,7 @@ class QueuedLaneDriver final : public LaneDriver {
   transport::Lane::Limits limits_;
   /// Of a sink that was pushed to: the thread that releases the lane notifies it.
   EventNotifier* notifier_ REMORA_GUARDED_BY(mutex_) = nullptr;
-  Refused refused_ REMORA_GUARDED_BY(mutex_);  ///< empty while the lane is free
+  Refused refused_ REMORA_GUARDED_BY(mutex_);  ///< kept until the lane has ended
   std::atomic<std::uint32_t> depth_;           ///< of limits_, for depth()
 };
 

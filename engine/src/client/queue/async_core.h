@@ -51,6 +51,7 @@ class AsyncCore {
  public:
   AsyncCore(const AsyncCore&) = delete;
   AsyncCore& operator=(const AsyncCore&) = delete;
+  virtual ~AsyncCore() = default;
 
   /// Takes an operation whose coroutine is suspended. On success the coroutine may have gone on,
   /// and be gone, by the time that this returns. Errors: the operation was not taken.
@@ -63,7 +64,6 @@ class AsyncCore {
   /// an operation is in flight, its record keeps the region, and with it this queue.
   AsyncCore(std::size_t depth, std::chrono::nanoseconds deadline,
             void (*run)(Resumable& record) noexcept, bool belongs_to_region);
-  virtual ~AsyncCore() = default;
 
   /// Gives the record's request to the queue below. Errors: it was not taken.
   virtual Status submit(AsyncRecord& record, Deadline until) noexcept = 0;

@@ -68,9 +68,10 @@ void ExecutorCore::end_all_in_child() noexcept {
 /// Submits what was awaited and takes what has ended; true when a coroutine may go on, or one has
 /// gone on by the inbox.
 bool ExecutorCore::poll() {
-  if (inbox_ != nullptr && inbox_->run_all() != 0) return true;
+  const bool any = inbox_ != nullptr && inbox_->run_all() != 0;
+  // Also then: an inbox that other threads keep filling does not hold up the regions.
   for (const auto& queue : queues_) queue->submit_and_poll();
-  return !ready_.empty();
+  return any || !ready_.empty();
 }
 
 void ExecutorCore::wait_for_any() {

@@ -191,12 +191,13 @@ Status QueueCore::cancel(Ticket ticket) noexcept {
   if (!ticket || ticket.index() >= table_.size()) return unknown;
   QueueEntry& entry = table_[ticket.index()];
   if (entry.ticket != ticket) return unknown;
-  if (entry.group.head != nullptr) {  // all pairs, or none
+  // Of a group: all pairs that have not ended, or none. The head's own pair may have ended.
+  if (entry.group.head != nullptr || entry.group.left_count != 0) {
     const auto of_group = [&](OperationRecord& operation) {
       return entry_of(&operation)->group.head == &entry ? Outcome::failure(Code::kCancelled)
                                                         : Outcome{};
     };
-    if (entry.group.head == &entry && refuse_unposted(of_group) != 0) return {};
+    if (refuse_unposted(of_group) != 0) return {};
     return Error{Code::kBusy, "cancel"}.with_subject("posted");
   }
   OperationRecord* after = nullptr;

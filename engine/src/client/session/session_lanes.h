@@ -21,8 +21,9 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Opens the drivers of a session's lanes, and breaks, ends and resumes all of them together: after
-/// an uncertain outcome on one lane no operation may succeed on another.
+/// Opens the drivers of a session's lanes, and breaks, ends and resumes all of them together. Where
+/// one lane breaks in a call that may not wait, the others break once that lane has ended: until
+/// then an operation may succeed on them beside one whose outcome is uncertain. settled() waits.
 class SessionLanes {
  public:
   explicit SessionLanes(SessionCore& session) : session_{session}, ender_{session} {}

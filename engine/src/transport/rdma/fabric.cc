@@ -10,6 +10,7 @@ namespace {
 
 /// Keys of one partition differ in the highest bit alone, which tells full from limited members.
 constexpr std::uint16_t kPartitionBits = 0x7fff;
+constexpr std::uint16_t kFullMember = 0x8000;
 
 Error not_there(const config::RdmaSettings& setting, const verbs::Device& device,
                 std::uint8_t port) {
@@ -22,10 +23,17 @@ Result<std::uint16_t> index_of_pkey(std::uint16_t pkey, const verbs::Device& dev
                                     std::uint8_t port) {
   const auto attributes = device.query_port(port);
   if (!attributes) return attributes.error();
+  // A port may be a full and a limited member of one partition. Two limited members do not reach
+  // each other, so the full membership comes first; the kernel prefers it, too.
+  std::optional<std::uint16_t> limited;
   for (std::uint16_t index = 0; index < attributes->pkey_table_length; ++index) {
     const auto row = device.query_pkey(port, index);
-    if (row && (*row & kPartitionBits) == (pkey & kPartitionBits)) return index;
+    // 0: an empty row
+    if (!row || *row == 0 || (*row & kPartitionBits) != (pkey & kPartitionBits)) continue;
+    if ((*row & kFullMember) != 0) return index;
+    if (!limited) limited = index;
   }
+  if (limited) return *limited;
   return not_there({.pkey = pkey}, device, port);
 }
 

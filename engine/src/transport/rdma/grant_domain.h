@@ -94,7 +94,8 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
     std::uint32_t access = 0;
     std::uint64_t epoch = 0;
     std::uint64_t serial = 0;  ///< 0: it may be shared
-    auto operator<=>(const Key&) const = default;
+    // The compiler makes the zero that the check means.
+    auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct Entry {
     std::size_t holders = 0;  ///< guarded by the mutex of the domain

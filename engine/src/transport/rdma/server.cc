@@ -172,7 +172,12 @@ class RdmaListener final : public Listener, private ListenerDevices {
             added = endpoint.add_lane(request, introduction->lane, *half);
           });
       if (!known) return Error{Code::kProtocol, "lane without a session"}.with_subject(peer);
-      if (!added) return added.error().with_subject(peer);
+      if (!added) {
+        const Error why = added.error();
+        const std::string about{why.subject()};
+        if (about.empty() || about == peer) return why.with_subject(peer);
+        return why.with_subject(about + "; " + peer);
+      }
       return std::unique_ptr<ServerEndpoint>{};
     }
     return begin(request, *half);

@@ -74,12 +74,13 @@ Status ServingState::check(std::span<const verbs::Device> devices) {
     const remora::detail::MutexLock lock{mutex_};
     if (!failure_) return {};
     const auto now = Clock::now();
-    if (now - probed_at_ < kProbePause) return *failure_;
+    if (now - probed_at_ < kProbePause) return probed_.value_or(*failure_);
     probed_at_ = now;
   }
   // Without the lock: the control thread must not wait for a device.
   const Status probed = probe_session(devices);
   const remora::detail::MutexLock lock{mutex_};
+  probed_ = probed;
   if (probed)
     failure_.reset();
   else

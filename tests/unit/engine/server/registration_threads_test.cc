@@ -8,6 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "support/resources.h"
+
 namespace remora::detail {
 namespace {
 
@@ -61,6 +63,23 @@ TEST(RegistrationThreadsTest, LetGoOfAJobBeforeItCountsAsDone) {
   ASSERT_TRUE(threads.enqueue([held = std::move(held)] {}));
   (void)threads.drain();
   EXPECT_TRUE(seen.expired());
+}
+
+TEST(RegistrationThreadsTest, WithoutAJobThereIsNoThread) {
+  const test::Resources before = test::Resources::settled();
+  RegistrationThreads threads;
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  for (std::size_t i = 0; i < RegistrationThreads::kMaxThreads; ++i)
+    ASSERT_TRUE(threads.enqueue([released] { released.wait(); }));
+  EXPECT_FALSE(before.difference(test::Resources::now()).empty()) << "they run beside each other";
+  release.set_value();
+  EXPECT_TRUE(test::back_at(before));
+  // The next job is one for a thread that is started for it.
+  std::promise<void> ran;
+  ASSERT_TRUE(threads.enqueue([&ran] { ran.set_value(); }));
+  ran.get_future().wait();
+  EXPECT_TRUE(test::back_at(before));
 }
 
 }  // namespace

@@ -380,6 +380,18 @@ TEST_F(QueuedLaneRevivalTest, WaitingOperationExpiresByItself) {
   EXPECT_EQ(lane_->posted.size(), 1U);
 }
 
+/// Its owner may be gone for a long time, and its buffer free.
+TEST_F(QueuedLaneRevivalTest, OverdueOperationIsNotPosted) {
+  driver_->interrupt(Reason::kPeerGone);
+  auto& overdue = block(Opcode::kRead, 0, std::chrono::milliseconds{0});
+  submit(overdue);
+  ASSERT_TRUE(follow());
+  EXPECT_TRUE(lane_->posted.empty());
+  EXPECT_EQ(taken(), std::vector<OperationRecord*>{&overdue});
+  EXPECT_EQ(overdue.outcome.code, Code::kTimedOut);
+  EXPECT_EQ(overdue.outcome.reason, Reason::kPeerGone);
+}
+
 TEST_F(QueuedLaneRevivalTest, NothingWaitsOnceItHasEndedForGood) {
   driver_->interrupt(Reason::kPeerGone);
   auto& waits = block(Opcode::kWrite, 0);

@@ -51,6 +51,16 @@ TEST_F(RdmaFabricTest, SettingsAreCarriedOver) {
   EXPECT_EQ(route.traffic_class, 106);
 }
 
+TEST_F(RdmaFabricTest, FullMembershipOfAPartitionComesFirst) {
+  fake_.pkeys = {0xffff, 0x0001, 0x8001, 0, 0x0002};
+  fake_.port.pkey_tbl_len = 5;
+  EXPECT_EQ(applied({.pkey = 0x8001}).value().pkey_index, 2) << "row 1 is a limited member";
+  EXPECT_EQ(applied({.pkey = 0x0001}).value().pkey_index, 2);
+  EXPECT_EQ(applied({.pkey = 0x8002}).value().pkey_index, 4) << "there is no full one";
+  EXPECT_EQ(applied({.pkey = 0x7fff}).value().pkey_index, 0);
+  EXPECT_FALSE(applied({.pkey = 0x8000})) << "row 3 is empty";
+}
+
 TEST_F(RdmaFabricTest, EveryMtuHasItsCode) {
   EXPECT_EQ(applied({.mtu = 256}).value().mtu, IBV_MTU_256);
   EXPECT_EQ(applied({.mtu = 512}).value().mtu, IBV_MTU_512);
