@@ -154,8 +154,7 @@ TEST_F(DoctorMemoryTest, PagesThatAServerWhichRunsHasTakenAreNotMissing) {
   auto pool = server(64);
   for (const auto pages : {config::HugePages::kRequire, config::HugePages::kRequire1GiB}) {
     pool.pool.huge_pages = pages;
-    const Finding finding =
-        finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages");
+    const Finding finding = huge_pages(pool);
     EXPECT_EQ(finding.colour, Colour::kNotChecked);
     EXPECT_THAT(finding.found, HasSubstr("the server's port is in use, so it may run"));
     EXPECT_EQ(finding.command, "");
@@ -169,7 +168,7 @@ TEST_F(DoctorMemoryTest, PagesOfAnotherDefaultSizeAreNotCounted) {
   put("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "1\n");
   auto pool = server(64);
   pool.pool.huge_pages = config::HugePages::kRequire;
-  const Finding finding = finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages");
+  const Finding finding = huge_pages(pool);
   EXPECT_EQ(finding.colour, Colour::kRed) << "the server takes pages of 2 MiB alone";
   EXPECT_EQ(finding.found, "reserved huge pages: 1 of 3 free (2MiB); the pool takes 64MiB");
   EXPECT_EQ(finding.command,
