@@ -18,7 +18,7 @@ import weakref
 from typing import Any, Callable
 
 from . import errors
-from ._native import NULL, check, closed_error, error_of, ffi, lib, new_error, sized
+from ._native import NULL, check, closed_error, error_of, ffi, lib, new_error, place, sized
 
 __all__ = ["Completion", "Operation", "QueueBase", "Ring"]
 
@@ -78,11 +78,7 @@ def _end(owned: list[Any], held: dict[int, Operation], lock: threading.Lock) -> 
         return False  # at the end of the interpreter: a daemon thread, whose frames keep the buffers
     with lock:
         # A signal handler may raise after each call: the buffers are held until C has let them go.
-        for queue in owned:
-            try:
-                lib.remora_queue_free(queue)
-            finally:
-                owned.clear()
+        owned.clear()  # which frees the queue
         held.clear()
     return True
 
@@ -97,7 +93,7 @@ class Ring:
         options = sized("remora_queue_options")
         options.depth = depth
         options.deadline_ns = deadline_ns
-        made = ffi.new("remora_queue**")
+        made = place("queue")
         self._error = new_error()
         check(lib.remora_queue_create(region, options, made, self._error), self._error)
         self.depth = depth
@@ -105,7 +101,7 @@ class Ring:
         self._spin_ns = spin_ns
         self._made_in = os.getpid()
         self._queue = made[0]
-        self._owned = [self._queue]
+        self._owned = [made]  # nothing else refers to it
         self._held: dict[int, Operation] = {}
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, _end, self._owned, self._held, self._lock)

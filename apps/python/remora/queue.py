@@ -70,8 +70,7 @@ class Queue(QueueBase):
 
     def select(self, region: Region) -> None:
         """Operations from now on are for `region`, another one of the same client and transport."""
-        with region._handle as pointer:
-            self._ring.select(pointer)
+        region._handle.call(self._ring.select)
         self._region = region
 
     def barrier(self) -> None:

@@ -51,11 +51,11 @@ class Region:
     contiguous: BufferError or ValueError, as the buffer says it.
     """
 
-    def __init__(self, client: Client, name: str, pointer: Any, spin_ns: int) -> None:
+    def __init__(self, client: Client, name: str, handle: Handle, spin_ns: int) -> None:
         self._client = client
         self._name = name
         self._spin_ns = spin_ns
-        self._handle = Handle("region", pointer, lib.remora_region_free)
+        self._handle = handle
         self._idle: list[Ring] = []
         self._unfinished: list[Ring] = []
         self._queues: weakref.WeakSet[Queue | AsyncQueue] = weakref.WeakSet()
@@ -128,63 +128,55 @@ class Region:
     @property
     def size(self) -> int:
         """Bytes."""
-        with self._handle as pointer:
-            return lib.remora_region_size_bytes(pointer)  # type: ignore[no-any-return]
+        return self._handle.call(lib.remora_region_size_bytes)  # type: ignore[no-any-return]
 
     @property
     def rights(self) -> Rights:
         """The rights that this grant carries."""
-        with self._handle as pointer:
-            return Rights(lib.remora_region_rights(pointer))
+        return Rights(self._handle.call(lib.remora_region_rights))
 
     @property
     def transport(self) -> Transport:
-        with self._handle as pointer:
-            return Transport(lib.remora_region_transport(pointer))
+        return Transport(self._handle.call(lib.remora_region_transport))
 
     @property
     def transport_reason(self) -> str:
         """Why that transport was chosen."""
-        with self._handle as pointer:
-            return text(lib.remora_region_transport_reason(pointer))
+        return self._handle.call(  # type: ignore[no-any-return]
+            lambda region: text(lib.remora_region_transport_reason(region)))
 
     @property
     def connected(self) -> bool:
         """False while the engine connects again, and for good once the session has ended."""
-        with self._handle as pointer:
-            return bool(lib.remora_region_connected(pointer))
+        return bool(self._handle.call(lib.remora_region_connected))
 
     @property
     def info(self) -> RegionInfo:
         """What the server said when the region was opened."""
         info, error = sized("remora_region_info"), new_error()
-        with self._handle as pointer:
-            check(lib.remora_region_info_of(pointer, info, error), error)
+        check(self._handle.call(lib.remora_region_info_of, info, error), error)
         return RegionInfo.of(info)
 
     def fence(self) -> Region:
         """A new grant of the region with the same rights, after the server has revoked every older
         one, this one too. Blocks for the server, at most `control_deadline`, also for Ctrl-C.
         Errors: BusyError (over shm: a client that has it mapped does not answer)."""
-        made, error = ffi.new("remora_region**"), new_error()
-        with self._handle as pointer:
-            check(lib.remora_region_fence(pointer, made, error), error)
-        return Region(self._client, self._name, made[0], self._spin_ns)
+        made = Handle.made_by("region", "region", self._handle, lib.remora_region_fence)
+        return Region(self._client, self._name, made, self._spin_ns)
 
     def reopen(self) -> tuple[Region, bool]:
         """Opens it once more, after StaleRegionError, ConnectionLostError or a revoked grant; and
         whether the memory is that of before, with what was written to it. Blocks as fence()."""
-        made, same, error = ffi.new("remora_region**"), ffi.new("int*"), new_error()
-        with self._handle as pointer:
-            check(lib.remora_region_reopen(pointer, made, same, error), error)
-        return Region(self._client, self._name, made[0], self._spin_ns), bool(same[0])
+        same = ffi.new("int*")
+        made = Handle.made_by("region", "region", self._handle, lib.remora_region_reopen,
+                              behind=(same,))
+        return Region(self._client, self._name, made, self._spin_ns), bool(same[0])
 
     def settled(self, deadline: float = 10.0) -> None:
         """Blocks, `deadline` seconds at most, until nothing that has ended as IndeterminateError can
         take effect any more. Errors: ConnectionLostError (that cannot be known)."""
         error = new_error()
-        with self._handle as pointer:
-            check(lib.remora_region_settled(pointer, nanoseconds(deadline), error), error)
+        check(self._handle.call(lib.remora_region_settled, nanoseconds(deadline), error), error)
 
     def close(self) -> None:
         """Closes its queues, which waits for what they have in flight, and ends the grant. May be
@@ -210,8 +202,8 @@ class Region:
     # The queues of blocking calls: each call has one for itself while it runs.
 
     def _ring(self, depth: int, deadline_ns: int) -> Ring:
-        with self._handle as pointer:
-            return Ring(pointer, depth, deadline_ns, self._spin_ns)
+        return self._handle.call(  # type: ignore[no-any-return]
+            Ring, depth, deadline_ns, self._spin_ns)
 
     def _check_out(self, deadline_ns: int) -> Ring:
         if self._handle.closed:
