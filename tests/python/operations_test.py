@@ -5,6 +5,7 @@ import asyncio
 import gc
 import random
 import threading
+import time
 import weakref
 
 import pytest
@@ -116,6 +117,32 @@ def test_deadlines_have_queues_of_their_own(region):
     for deadline in range(1, 30):
         region.fetch_add(0, 1, deadline=deadline)
     assert len(region._idle) <= 8
+
+
+def test_a_deadline_of_zero_is_the_shortest(region):
+    """None is the default, and 0 what a program passes whose time is over."""
+    for deadline, taken in ((None, 0), (0, 1_000_000), (0.0, 1_000_000), (1e-12, 1_000_000),
+                            (0.5, 500_000_000)):
+        with region.queue(deadline=deadline) as queue:
+            assert queue._ring.deadline_ns == taken
+    with pytest.raises(remora.InvalidArgumentError):
+        region.queue(deadline=-1e-9)
+
+
+@reads_need_the_server
+def test_a_read_with_a_deadline_of_zero_ends_soon(own_server):
+    with remora.connect(own_server.uri, deadline=3600) as client:
+        region = create(client, "late")
+        own_server.pause()
+        try:
+            with region.queue(deadline=0) as queue:
+                queue.read_into(bytearray(4))
+                queue.submit()
+                at = queue.next_deadline()
+                assert at is None or at < time.monotonic() + 60
+                assert isinstance(queue.wait()[0].error, remora.TimedOutError)
+        finally:
+            own_server.go_on()
 
 
 def test_iteration_over_completions(region):

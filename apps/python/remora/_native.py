@@ -19,8 +19,8 @@ else:
     #: An object with the buffer protocol: bytes, bytearray, memoryview, a numpy array, ...
     Buffer = Any
 
-__all__ = ["Buffer", "Handle", "NULL", "UINT64", "borrow", "check", "closed_error", "error_of", "ffi",
-           "lib", "nanoseconds", "new_error", "place", "sized", "text"]
+__all__ = ["Buffer", "Handle", "NULL", "UINT64", "borrow", "check", "closed_error", "deadline_ns",
+           "error_of", "ffi", "lib", "nanoseconds", "new_error", "place", "sized", "text"]
 
 NULL: Any = ffi.NULL
 #: The words of atomic operations are modulo 2**64.
@@ -43,14 +43,17 @@ def new_error() -> Any:
     return sized("remora_error")
 
 
-def nanoseconds(seconds: float | None) -> int:
-    """None is 0: the default of the engine."""
-    if seconds is None:
-        return 0
+def nanoseconds(seconds: float) -> int:
     if not seconds >= 0:
         raise errors.make(errors.Code.INVALID_ARGUMENT, errors.Reason.NONE,
                           f"a time of {seconds} s: give seconds from 0 on")
     return int(min(seconds, 9e9) * 1e9)  # also of infinity: as long as the library can count
+
+
+def deadline_ns(seconds: float | None) -> int:
+    """Of an operation: None is 0, which the engine takes as its default. The shortest one is 1 ms; a
+    deadline of 0 s, as of a program whose time is over, must not become the default."""
+    return 0 if seconds is None else max(nanoseconds(seconds), 1_000_000)
 
 
 def error_of(error: Any) -> errors.Error:

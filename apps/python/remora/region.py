@@ -7,8 +7,8 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import errors
-from ._native import (NULL, UINT64, Buffer, Handle, borrow, check, closed_error, ffi, lib,
-                      nanoseconds, new_error, sized, text)
+from ._native import (NULL, UINT64, Buffer, Handle, borrow, check, closed_error, deadline_ns, ffi,
+                      lib, nanoseconds, new_error, sized, text)
 from ._ring import Completion, Ring
 from .aio import AsyncQueue
 from .queue import Queue
@@ -35,10 +35,10 @@ class Region:
     Offsets and lengths are bytes. Buffers are objects with the buffer protocol, contiguous: bytes,
     bytearray, memoryview, numpy arrays. Remora's Python code copies none of them.
 
-    The operations block until done, at most their deadline (seconds; None: that of connect()) plus
-    two seconds, and other Python threads run meanwhile. A read or write of more than 8 MiB is several
-    operations: each has the deadline, and where one fails, the error says which bytes, and others may
-    have been written.
+    The operations block until done, at most their deadline (seconds, 0.001 to 3600; others, also 0,
+    are raised or lowered to that; None: that of connect()) plus two seconds, and other Python threads
+    run meanwhile. A read or write of more than 8 MiB is several operations: each has the deadline,
+    and where one fails, the error says which bytes, and others may have been written.
 
     After Ctrl-C a call raises KeyboardInterrupt within about 0.1 s. What it had in flight has been
     cancelled or has ended by then. Where the server does not answer it has not: the region then keeps
@@ -108,14 +108,14 @@ class Region:
 
     def queue(self, depth: int = 64, *, deadline: float | None = None) -> Queue:
         """A queue for up to `depth` operations, 1 to 65,536. Does not block for the server."""
-        made = Queue(self, self._ring(depth, nanoseconds(deadline)))
+        made = Queue(self, self._ring(depth, deadline_ns(deadline)))
         self._queues.add(made)
         return made
 
     def async_queue(self, depth: int = 64, *, deadline: float | None = None) -> AsyncQueue:
         """Coroutines for the running asyncio loop, up to `depth` operations at once. Errors:
         RuntimeError (no loop is running)."""
-        made = AsyncQueue(self, lambda: self._ring(depth, nanoseconds(deadline)))
+        made = AsyncQueue(self, lambda: self._ring(depth, deadline_ns(deadline)))
         self._queues.add(made)
         return made
 
@@ -201,11 +201,11 @@ class Region:
 
     # The queues of blocking calls: each call has one for itself while it runs.
 
-    def _ring(self, depth: int, deadline_ns: int) -> Ring:
+    def _ring(self, depth: int, within_ns: int) -> Ring:
         return self._handle.call(  # type: ignore[no-any-return]
-            Ring, depth, deadline_ns, self._spin_ns)
+            Ring, depth, within_ns, self._spin_ns)
 
-    def _check_out(self, deadline_ns: int) -> Ring:
+    def _check_out(self, within_ns: int) -> Ring:
         if self._handle.closed:
             raise closed_error("region")
         for _ in range(len(self._unfinished)):
@@ -215,13 +215,13 @@ class Region:
                 break
             (self._idle if ring.give_up(0) else self._unfinished).append(ring)
         for ring in list(self._idle):
-            if ring.deadline_ns == deadline_ns:
+            if ring.deadline_ns == within_ns:
                 try:
                     self._idle.remove(ring)
                 except ValueError:  # another thread has it
                     continue
                 return ring
-        return self._ring(CHUNKS_IN_FLIGHT, deadline_ns)
+        return self._ring(CHUNKS_IN_FLIGHT, within_ns)
 
     def _check_in(self, ring: Ring) -> None:
         if not ring.give_up(GIVE_UP_S):
@@ -235,7 +235,7 @@ class Region:
 
     def _run(self, call: Callable[..., int], deadline: float | None, *arguments: int) -> int:
         """One operation without a buffer; its value."""
-        ring = self._check_out(nanoseconds(deadline))
+        ring = self._check_out(deadline_ns(deadline))
         try:
             ring.take(call, None, None, None, *arguments)
             return first_of(ring.wait(1)).result()
@@ -246,7 +246,7 @@ class Region:
                   deadline: float | None) -> None:
         """Reads or writes all of `data`."""
         length = len(data)
-        ring = self._check_out(nanoseconds(deadline))
+        ring = self._check_out(deadline_ns(deadline))
         try:
             if length <= CHUNK:
                 ring.take(call, None, buffer, data, offset, data, length, NULL)
