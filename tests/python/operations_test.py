@@ -3,7 +3,9 @@
 import array
 import asyncio
 import gc
+import itertools
 import random
+import sys
 import threading
 import time
 import weakref
@@ -162,6 +164,64 @@ def test_iteration_over_completions(region):
         assert queue.next_deadline() is None
     for number in range(200):
         assert region.read(number * 512, 512) == bytes([number]) * 512
+
+
+def test_a_loop_that_is_left_loses_no_completion(region):
+    with region.queue(depth=16) as queue:
+        for number in range(16):
+            queue.fetch_add(0, 1, tag=number)
+        seen = []
+        for left in (15, 14):
+            for completion in queue:
+                seen.append(completion.tag)
+                break
+            assert len(queue) == left
+        with pytest.raises(KeyboardInterrupt):
+            for completion in queue:
+                seen.append(completion.tag)
+                raise KeyboardInterrupt
+        seen += [completion.tag for completion in queue.wait(13)]
+        assert sorted(seen) == list(range(16)) and len(queue) == 0
+
+
+@pytest.mark.parametrize("ending", ["wait", "progress", "iterate"])
+def test_each_completion_arrives_once_wherever_a_handler_raises(region, ending):
+    """The profiler's function is called where a signal handler may raise, and raises in its stead."""
+    calls = 64  # more than there are up to the return
+
+    def take(queue):
+        if ending == "wait":
+            return queue.wait(4)
+        if ending == "progress":
+            return queue.progress()
+        return [completion for completion in itertools.islice(iter(queue), 1)]
+
+    for at in range(calls):
+        with region.queue(depth=4) as queue:
+            for number in range(4):
+                queue.fetch_add(0, 1, tag=number)
+            queue.submit()
+            seen = []
+            count = 0
+
+            def interrupt(frame, event, _):
+                nonlocal count
+                if event == "c_return" and frame.f_code.co_filename.endswith("_ring.py"):
+                    count += 1
+                    if count == at + 1:
+                        sys.setprofile(None)
+                        raise KeyboardInterrupt
+
+            sys.setprofile(interrupt)
+            try:
+                seen += take(queue)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.setprofile(None)
+            seen += queue.wait(4)
+            assert sorted(each.tag for each in seen) == list(range(4)), at
+            assert len(queue) == 0
 
 
 def test_completions_carry_buffer_value_and_error(region):

@@ -108,12 +108,13 @@ class Queue(QueueBase):
         return None if at is None else at / 1e9
 
     def __iter__(self) -> Iterator[Completion]:
-        """Completions until the queue is empty; the loop may put further operations into it."""
+        """Completions until the queue is empty; the loop may put further operations into it. Where
+        the loop is left, the completions that it has not come to stay in the queue."""
         while len(self._ring):
-            ended = self._ring.wait(1)
-            if not ended:
+            completion = self._ring.next_ended(wait=True)
+            if completion is None:
                 return
-            yield from ended
+            yield completion
 
     @property
     def full(self) -> bool:
