@@ -362,6 +362,54 @@ def test_errors_and_cancellation_of_tasks(region):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_task_that_a_handler_interrupts(region, taken):
+    """KeyboardInterrupt when the queue has taken an operation, or before: it has its place as long as
+    it is in the queue, not longer."""
+    async def run():
+        queue = region.async_queue(depth=1)
+        take = queue._ring.take
+
+        def interrupted(*arguments):
+            if taken:
+                take(*arguments)
+            raise KeyboardInterrupt
+
+        queue._ring.take = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            await queue.write(0, b"last")
+        queue._ring.take = take
+        if taken:
+            assert len(queue) == 1
+            await asyncio.wait_for(queue.aclose(), 60)
+        else:
+            blocks = asyncio.gather(*(queue.read(0, 4) for _ in range(8)))
+            assert await asyncio.wait_for(blocks, 60) == [bytes(4)] * 8
+            await queue.aclose()
+
+    asyncio.run(run())
+    assert region.read(0, 4) == (b"last" if taken else bytes(4))
+
+
+def test_tasks_go_on_after_a_handler_has_interrupted_one(region):
+    async def run():
+        async with region.async_queue(depth=1) as queue:
+            take = queue._ring.take
+
+            def interrupted(*arguments):
+                take(*arguments)
+                raise KeyboardInterrupt
+
+            queue._ring.take = interrupted
+            with pytest.raises(KeyboardInterrupt):
+                await queue.write(0, b"last")
+            queue._ring.take = take
+            blocks = asyncio.gather(*(queue.read(0, 4) for _ in range(8)))
+            assert await asyncio.wait_for(blocks, 60) == [b"last"] * 8
+
+    asyncio.run(run())
+
+
 def test_close_ends_the_wait_of_tasks(region):
     async def run():
         queue = region.async_queue(depth=2)
