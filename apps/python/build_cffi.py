@@ -20,11 +20,18 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 MAIN_HEADER = "remora/remora_c.h"
-# Functions of src/wait.h, which the extension module brings itself.
+# Functions of these files of src/, which the extension module brings itself.
+OWN_FILES = ["wait.h", "places.h"]
 OWN_DECLARATIONS = """
 int remora_py_wait(remora_queue* queue, int descriptor, uint64_t spin_ns, uint64_t slice_ns,
                    remora_completion* completions, size_t capacity, size_t* count,
                    remora_error* error);
+void remora_py_end_engine(remora_engine** place);
+void remora_py_end_session(remora_session** place);
+void remora_py_end_region(remora_region** place);
+void remora_py_end_region_list(remora_region_list** place);
+void remora_py_end_queue(remora_queue** place);
+void remora_py_end_text(char** place);
 """
 
 
@@ -95,7 +102,7 @@ def ffi_of(folder):
 
     ffi = cffi.FFI()
     ffi.cdef(declarations(folder) + OWN_DECLARATIONS)
-    own = (HERE / "src" / "wait.h").read_text(encoding="utf-8")
+    own = "\n".join((HERE / "src" / name).read_text(encoding="utf-8") for name in OWN_FILES)
     ffi.set_source("remora._remora", f"#include <{MAIN_HEADER}>\n{own}")
     return ffi
 

@@ -8,6 +8,7 @@
 
 #include "hosts.h"
 #include "key_builders.h"
+#include "key_checks.h"
 
 namespace remora::config {
 namespace {
@@ -77,40 +78,43 @@ constexpr Access kAllowedHosts{[](ServerConfig& c, At, const Value& v) {
                                  return holding<std::string>(std::move(text));
                                }};
 
-constexpr Access kRights{[](ServerConfig& c, At r, const Value& v) {
-                           const auto& words = std::get<std::vector<std::string>>(v);
-                           const auto has = [&words](std::string_view word) {
-                             return std::find(words.begin(), words.end(), word) != words.end();
-                           };
-                           c.regions[r].rights = {has("read"), has("write"), has("atomic")};
-                         },
-                         [](const ServerConfig& c, At r) -> std::optional<Value> {
-                           const RegionRights& rights = c.regions[r].rights;
-                           std::vector<std::string> words;
-                           if (rights.read) words.emplace_back("read");
-                           if (rights.write) words.emplace_back("write");
-                           if (rights.atomic) words.emplace_back("atomic");
-                           return holding<std::vector<std::string>>(std::move(words));
-                         }};
-
 bool has_word(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+// The rights that a region and an entry of its `access` have in common.
+template <typename Rights>
+void set_rights(Rights& to, const std::vector<std::string>& words) {
+  to.read = has_word(words, "read");
+  to.write = has_word(words, "write");
+  to.atomic = has_word(words, "atomic");
+}
+
+template <typename Rights>
+std::vector<std::string> words_of(const Rights& rights) {
+  std::vector<std::string> words;
+  if (rights.read) words.emplace_back("read");
+  if (rights.write) words.emplace_back("write");
+  if (rights.atomic) words.emplace_back("atomic");
+  return words;
+}
+
+constexpr Access kRights{[](ServerConfig& c, At r, const Value& v) {
+                           set_rights(c.regions[r].rights, std::get<std::vector<std::string>>(v));
+                         },
+                         [](const ServerConfig& c, At r) -> std::optional<Value> {
+                           return holding<std::vector<std::string>>(words_of(c.regions[r].rights));
+                         }};
+
 constexpr Access kAccessRights{[](ServerConfig& c, At at, const Value& v) {
                                  const auto& words = std::get<std::vector<std::string>>(v);
                                  RegionAccess& access = c.regions[at.item].access[at.inner];
-                                 access.read = has_word(words, "read");
-                                 access.write = has_word(words, "write");
-                                 access.atomic = has_word(words, "atomic");
+                                 set_rights(access, words);
                                  access.admin = has_word(words, "admin");
                                },
                                [](const ServerConfig& c, At at) -> std::optional<Value> {
                                  const RegionAccess& access = c.regions[at.item].access[at.inner];
-                                 std::vector<std::string> words;
-                                 if (access.read) words.emplace_back("read");
-                                 if (access.write) words.emplace_back("write");
-                                 if (access.atomic) words.emplace_back("atomic");
+                                 std::vector<std::string> words = words_of(access);
                                  if (access.admin) words.emplace_back("admin");
                                  return holding<std::vector<std::string>>(std::move(words));
                                }};
@@ -120,11 +124,6 @@ std::optional<Value> text_of_one(const RdmaSettings& one) {
   const std::string text = to_string(one);
   if (text.empty()) return std::nullopt;
   return holding<std::string>(text.substr(text.find('=') + 1));
-}
-
-bool is_pkey(std::string_view value) {
-  RdmaSettings settings;
-  return set_rdma_setting(settings, "pkey", value).ok();
 }
 
 constexpr Access kPkey{
@@ -148,41 +147,6 @@ std::optional<std::uint32_t> thread_count(std::string_view value) {
   return count;
 }
 bool is_thread_count(std::string_view value) { return thread_count(value).has_value(); }
-
-bool is_metrics_address(std::string_view value) {
-  return value == "none" || parse_endpoint(value).ok();
-}
-
-constexpr std::size_t kCredentialBytesMax = 1'024;
-
-// Characters that a header of a request can carry.
-bool is_token(std::string_view value) {
-  return !value.empty() && value.size() <= kCredentialBytesMax &&
-         std::all_of(value.begin(), value.end(),
-                     [](char c) { return c > ' ' && c < '\x7f' && c != '%'; });
-}
-
-bool is_password(std::string_view value) {
-  return !value.empty() && value.size() <= kCredentialBytesMax &&
-         std::none_of(value.begin(), value.end(), [](char c) {
-           const auto byte = static_cast<unsigned char>(c);
-           return byte < 0x20 || byte == 0x7f;
-         });
-}
-
-bool is_user(std::string_view value) {
-  return is_password(value) && value.find(':') == std::string_view::npos;
-}
-
-bool is_key_text(std::string_view value) { return SecretKey::parse(value).ok(); }
-
-bool is_access_client(std::string_view value) {
-  return value == kAnyClient || is_client_name(value);
-}
-
-bool is_file_name(std::string_view value) {
-  return !value.empty() && value.find('\0') == std::string_view::npos;
-}
 
 constexpr auto kMetricsToken =
     optional_text([](auto& c, std::size_t) -> auto& { return c.metrics.token; });

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include <remora/remora_c.h>
 
+#include "support/c_error.h"
 #include "support/runtime_dir.h"
 
 namespace remora::test {
@@ -31,12 +33,6 @@ template <typename T>
 T* misaligned() {
   static std::array<char, 64> place{};
   return reinterpret_cast<T*>(place.data() + 1);
-}
-
-remora_error no_error() {
-  remora_error error{};
-  error.size = sizeof(error);
-  return error;
 }
 
 /// A struct of a newer library, whose additional bytes are `tail`.
@@ -266,6 +262,23 @@ TEST_F(BadInputTest, StructsThatAreFilledHaveTheCallersSize) {
   EXPECT_EQ(remora_session_stat(session_, "none", &info.known, &small), REMORA_INVALID_ARGUMENT);
   EXPECT_EQ(small.code, 0);
   EXPECT_STREQ(remora_error_message(&small), "");
+  // What has a message is filled, also of programs that know fewer or more fields behind it.
+  constexpr std::size_t kWithMessage =
+      offsetof(remora_error, message) + sizeof(remora_error::message);
+  small.size = kWithMessage - 1;
+  EXPECT_EQ(remora_session_stat(session_, "none", &info.known, &small), REMORA_INVALID_ARGUMENT);
+  EXPECT_EQ(small.code, 0);
+  Newer<remora_error> newer;
+  newer.tail.fill(0xee);
+  for (const std::size_t size : {kWithMessage, sizeof(newer)}) {
+    newer.known = {};
+    newer.known.size = size;
+    EXPECT_EQ(remora_session_stat(session_, "none", &info.known, &newer.known),
+              REMORA_INVALID_ARGUMENT);
+    EXPECT_EQ(newer.known.code, REMORA_INVALID_ARGUMENT);
+    EXPECT_STRNE(remora_error_message(&newer.known), "");
+    EXPECT_EQ(newer.tail[0], 0xee);
+  }
   EXPECT_EQ(remora_session_stat(session_, "none", &info.known, misaligned<remora_error>()),
             REMORA_INVALID_ARGUMENT);
 }

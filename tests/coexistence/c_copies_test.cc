@@ -18,6 +18,7 @@
 #include <remora/remora_c.h>
 
 #include "control.pb.h"
+#include "support/c_error.h"
 #include "support/runtime_dir.h"
 
 namespace remora::test {
@@ -64,8 +65,7 @@ void use_own() {
 
 remora_server* start(const Library& library) {
   remora_server* server = nullptr;
-  remora_error error{};
-  error.size = sizeof(error);
+  remora_error error = no_error();
   EXPECT_EQ(GET(library, remora_server_start_text)(
                 "listen: {port: 0}\ntransports: {rdma: off}\n"
                 "pool: {size: 4MiB, huge_pages: never}\n"
@@ -78,8 +78,7 @@ remora_server* start(const Library& library) {
 
 /// Adds 1 to a word of the server's region; its value before.
 std::uint64_t add(const Library& library, std::uint16_t port, const char* transport) {
-  remora_error error{};
-  error.size = sizeof(error);
+  remora_error error = no_error();
   remora_engine* engine = nullptr;
   remora_region* region = nullptr;
   std::uint64_t before = 99;

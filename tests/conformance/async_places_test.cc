@@ -2,12 +2,12 @@
 /// poller drives them, and those of an AsyncQueue inside one, in whose thread the coroutine goes
 /// on.
 
-#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "async_tasks.h"
 #include "conformance_test.h"
 
 namespace remora::test {
@@ -15,16 +15,9 @@ namespace {
 
 constexpr std::size_t kAwaitedBytes = 4096;
 
-Task<Status> count_up(AsyncRegion in, std::size_t times) {
-  for (std::size_t i = 0; i < times; ++i)
-    if (const auto before = co_await in.fetch_add(ByteOffset{0}, 1); !before)
-      co_return before.error();
-  co_return Status{};
-}
-
 Task<Status> count_in_many(AsyncRegion in, std::size_t tasks) {
   Scope scope{tasks};
-  for (std::size_t i = 0; i < tasks; ++i) co_await scope.spawn(count_up(in, 2));
+  for (std::size_t i = 0; i < tasks; ++i) co_await scope.spawn(add_many(in, 2));
   co_return co_await scope.join();
 }
 
@@ -39,13 +32,8 @@ TEST_P(AsyncPlacesTest, RegionAsyncOutsideAnExecutorGoesOnOnAPoller) {
   const Region region = make_region();
   SlotPool slots = engine().allocate_slots(1, kAwaitedBytes).value();
   const auto work = [](AsyncRegion in, Slot slot) -> Task<Status> {
-    fill(slot.bytes(), 5);
-    auto back = co_await in.write(Block{1}, std::move(slot));
-    if (!back) co_return back.error();
-    std::fill(back->bytes().begin(), back->bytes().end(), std::byte{0});
-    auto seen = co_await in.read(Block{1}, std::move(*back));
-    if (!seen) co_return seen.error();
-    EXPECT_TRUE(same_bytes(seen->bytes(), noise(kAwaitedBytes, 5)));
+    const Status same = co_await write_and_read_back(in, std::move(slot));
+    if (!same) co_return same.error();
     EXPECT_TRUE(fails_with(co_await in.fetch_add(ByteOffset{4}, 1), Code::kMisaligned));
     co_return Status{};
   };
@@ -71,7 +59,7 @@ TEST_P(AsyncPlacesTest, AwaitedOperationKeepsTheRegionAndTheLastCoroutineLetsItG
   const RegionInfo made = create();
   for (std::size_t round = 0; round < steps(20); ++round) {
     std::optional<Region> region = open(made.name);
-    Task<Status> task = count_up(region->async(), 3);
+    Task<Status> task = add_many(region->async(), 3);
     std::atomic<bool> ended{false};
     task.on_end({.tell = [](void* flag, std::size_t) noexcept -> std::coroutine_handle<> {
                    static_cast<std::atomic<bool>*>(flag)->store(true);
@@ -94,8 +82,8 @@ TEST_P(AsyncPlacesTest, RegionAsyncWithoutPollersIsUnsupportedOutsideAnExecutor)
   options.pollers = 0;
   const Engine none = Engine::open(options).value();
   const Region region = none.open_region(uri(made.name), Rights::kAll).value();
-  EXPECT_TRUE(fails_with(sync_wait(count_up(region.async(), 1)), Code::kUnsupported));
-  EXPECT_TRUE(ok(Executor{}.run(count_up(region.async(), 1)))) << "an executor needs no poller";
+  EXPECT_TRUE(fails_with(sync_wait(add_many(region.async(), 1)), Code::kUnsupported));
+  EXPECT_TRUE(ok(Executor{}.run(add_many(region.async(), 1)))) << "an executor needs no poller";
 }
 
 TEST_P(AsyncPlacesTest, AsyncQueueInsideAnExecutorGoesOnInTheThreadOfRun) {
@@ -119,7 +107,7 @@ TEST_P(AsyncPlacesTest, ExecutorRunsOperationsOfBothKindsTogether) {
     for (int i = 0; i < 20; ++i) {
       // Not within the co_await: GCC 12 destroys both objects of a conditional expression there.
       AsyncRegion in = i % 2 == 0 ? queue.async() : region.async();
-      co_await scope.spawn(count_up(std::move(in), 5));
+      co_await scope.spawn(add_many(std::move(in), 5));
     }
     co_return co_await scope.join();
   };
@@ -133,21 +121,7 @@ TEST_P(AsyncPlacesTest, TaskDestroyedInAnExecutorIsNotResumedByItsQueue) {
   Executor executor;
   for (std::size_t round = 0; round < steps(20); ++round) {
     std::optional<AsyncQueue> queue = region.async_queue({.depth = 3}).value();
-    const auto leave = [&](AsyncRegion in) -> Task<Status> {
-      {
-        Scope scope{8};
-        for (std::uint64_t i = 0; i < 8; ++i)
-          co_await scope.spawn(
-              [](AsyncRegion at_region, Slot slot, std::uint64_t at) -> Task<Status> {
-                auto seen = co_await at_region.read(ByteOffset{at * 64_KiB}, std::move(slot));
-                ADD_FAILURE() << "a destroyed task was resumed";
-                co_return seen ? Status{} : Status{seen.error()};
-              }(in, slots.take(), i));
-      }
-      co_return (co_await in.fetch_add(ByteOffset{8}, 1)) ? Status{}
-                                                          : Status{Error{Code::kInternal}};
-    };
-    ASSERT_TRUE(ok(executor.run(leave(queue->async()))));
+    ASSERT_TRUE(ok(executor.run(leave_reads_early(queue->async(), slots))));
     queue.reset();  // waits for the operations in flight
     std::vector<Slot> all(8);
     // The executor has given all places back that its tasks had left.
@@ -158,11 +132,6 @@ TEST_P(AsyncPlacesTest, TaskDestroyedInAnExecutorIsNotResumedByItsQueue) {
 TEST_P(AsyncPlacesTest, QueueThatATaskOfAnExecutorDestroysEndsWhatIsAwaited) {
   const Region region = make_region();
   std::optional<AsyncQueue> queue = region.async_queue({.depth = 2, .deadline = 20s}).value();
-  const auto until_closed = [](AsyncRegion in) -> Task<Status> {
-    while (true)
-      if (const auto before = co_await in.fetch_add(ByteOffset{0}, 1); !before)
-        co_return before.error();
-  };
   const auto destroy = [&](AsyncRegion other) -> Task<Status> {
     EXPECT_TRUE((co_await other.fetch_add(ByteOffset{8}, 1)).ok());
     const Timed timed;
@@ -172,7 +141,8 @@ TEST_P(AsyncPlacesTest, QueueThatATaskOfAnExecutorDestroysEndsWhatIsAwaited) {
   };
   const auto all = [&]() -> Task<Status> {
     Scope scope{6};
-    for (int i = 0; i < 5; ++i) co_await scope.spawn(until_closed(queue->async()));
+    for (int i = 0; i < 5; ++i)
+      co_await scope.spawn(add_until_it_ends(queue->async(), ByteOffset{0}));
     co_await scope.spawn(destroy(region.async()));
     co_return co_await scope.join();
   };
@@ -183,8 +153,8 @@ TEST_P(AsyncPlacesTest, SyncWaitInATaskOfAnExecutorIsDrivenByAPoller) {
   const Region region = make_region();
   AsyncQueue queue = region.async_queue().value();
   const auto blocking = [&]() -> Task<Status> {
-    const Status first = sync_wait(count_up(region.async(), 2));
-    const Status second = sync_wait(count_up(queue.async(), 2));
+    const Status first = sync_wait(add_many(region.async(), 2));
+    const Status second = sync_wait(add_many(queue.async(), 2));
     const std::thread::id here = std::this_thread::get_id();
     EXPECT_TRUE((co_await region.async().fetch_add(ByteOffset{0}, 1)).ok());
     EXPECT_EQ(std::this_thread::get_id(), here);

@@ -5,24 +5,12 @@
 #include <thread>
 #include <vector>
 
+#include "async_tasks.h"
 #include "conformance_test.h"
 #include "outcome.h"
 
 namespace remora::test {
 namespace {
-
-Task<Status> count_once(AsyncRegion in, ByteOffset at) {
-  const auto before = co_await in.fetch_add(at, 1);
-  co_return before ? Status{} : Status{before.error()};
-}
-
-/// Adds 1 again and again, until an operation fails.
-Task<Status> count_until_it_ends(AsyncRegion in) {
-  while (true) {
-    const auto before = co_await in.fetch_add(ByteOffset{8}, 1);
-    if (!before) co_return before.error();
-  }
-}
 
 class AsyncQueueLossTest : public ConformanceTest {
  protected:
@@ -39,7 +27,7 @@ TEST_P(AsyncQueueLossTest, ServerKilledEndsEveryTaskWithinItsDeadline) {
   std::atomic<int> wrong{0};
   for (std::size_t i = 0; i < 12; ++i)  // more tasks than the queues have room for
     threads.emplace_back([&, i] {
-      const Status ended = sync_wait(count_until_it_ends(queues[i % 2].async()));
+      const Status ended = sync_wait(add_until_it_ends(queues[i % 2].async(), ByteOffset{8}));
       // Operations that were not posted wait for a server that does not come back.
       const Code code = ended.error().code();
       if (!allowed_when_lost(Kind::kAtomic, code) && code != Code::kTimedOut) ++wrong;
@@ -63,7 +51,7 @@ TEST_P(AsyncQueueLossTest, PausedServerKeepsNoTaskInLineBeyondTheDeadline) {
   const Timed timed;
   for (int i = 0; i < 8; ++i)
     threads.emplace_back([&] {
-      if (!sync_wait(count_once(queue.async(), ByteOffset{8}))) ++failed;
+      if (!sync_wait(add_one(queue.async(), ByteOffset{8}))) ++failed;
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(timed.took_at_most(1s + kGrace));

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "async_tasks.h"
 #include "conformance_test.h"
 
 namespace remora::test {
@@ -74,38 +75,6 @@ class Loop : public Posted {
   std::thread thread_;
 };
 
-Task<Status> add_one(AsyncRegion in, ByteOffset at) {
-  const auto before = co_await in.fetch_add(at, 1);
-  co_return before ? Status{} : Status{before.error()};
-}
-
-/// Adds 1 again and again, until an operation fails.
-Task<Status> add_until_it_ends(AsyncRegion in) {
-  while (true) {
-    const auto before = co_await in.fetch_add(ByteOffset{8}, 1);
-    if (!before) co_return before.error();
-  }
-}
-
-Task<Status> move_block(AsyncRegion from, AsyncRegion to, std::uint64_t block, Slot slot) {
-  auto filled = co_await from.read(Block{block}, std::move(slot));
-  if (!filled) co_return filled.error();
-  auto written = co_await to.write(Block{block}, std::move(*filled));
-  if (!written) co_return written.error();
-  co_return Status{};
-}
-
-Task<Status> move_blocks(AsyncRegion from, AsyncRegion to, std::uint64_t count, SlotPool& slots,
-                         std::size_t limit) {
-  Scope scope{limit};
-  for (std::uint64_t block = 0; block < count; ++block) {
-    Slot slot = slots.take();
-    EXPECT_TRUE(slot);
-    co_await scope.spawn(move_block(from, to, block, std::move(slot)));
-  }
-  co_return co_await scope.join();
-}
-
 class AsyncQueueTest : public ConformanceTest {
  protected:
   /// Runs `test` once for each place where the engine can resume a coroutine.
@@ -127,13 +96,8 @@ class AsyncQueueTest : public ConformanceTest {
 TEST_P(AsyncQueueTest, EveryOperationGoesOnWithWhatItFound) {
   const auto work = [](AsyncRegion in, Slot slot) -> Task<Status> {
     std::vector<std::byte> mine = noise(kBytes, 5);
-    std::copy(mine.begin(), mine.end(), slot.bytes().begin());
-    auto back = co_await in.write(Block{1}, std::move(slot));
-    if (!back) co_return back.error();
-    std::fill(back->bytes().begin(), back->bytes().end(), std::byte{0});
-    auto seen = co_await in.read(Block{1}, std::move(*back));
-    if (!seen) co_return seen.error();
-    EXPECT_TRUE(same_bytes(seen->bytes(), mine));
+    const Status same = co_await write_and_read_back(in, std::move(slot));
+    if (!same) co_return same.error();
     std::vector<std::byte> borrowed(kBytes);
     EXPECT_TRUE(ok(co_await in.read(Block{1}, borrowed)));
     EXPECT_TRUE(same_bytes(borrowed, mine));
@@ -226,12 +190,6 @@ TEST_P(AsyncQueueTest, MoreThanTheDepthWaitForTheirTurn) {
 }
 
 TEST_P(AsyncQueueTest, ThreadsOfAnyNumberAwaitOnOneQueue) {
-  const auto many = [](AsyncRegion in, std::size_t count) -> Task<Status> {
-    for (std::size_t i = 0; i < count; ++i)
-      if (const auto before = co_await in.fetch_add(ByteOffset{0}, 1); !before)
-        co_return before.error();
-    co_return Status{};
-  };
   constexpr std::size_t kThreads = 4;
   const Region region = make_region();
   const std::size_t each = steps(500);
@@ -239,7 +197,7 @@ TEST_P(AsyncQueueTest, ThreadsOfAnyNumberAwaitOnOneQueue) {
     AsyncQueue queue = region.async_queue({.depth = 2}, resume).value();
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < kThreads; ++i)
-      threads.emplace_back([&] { EXPECT_TRUE(ok(sync_wait(many(queue.async(), each)))); });
+      threads.emplace_back([&] { EXPECT_TRUE(ok(sync_wait(add_many(queue.async(), each)))); });
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(region.compare_swap(ByteOffset{0}, kThreads * each, 0).value(), kThreads * each);
   });
@@ -331,17 +289,7 @@ TEST_P(AsyncQueueTest, ScopeLeftEarlyOnThePollerDestroysWhatRunsAndWhatWaits) {
   SlotPool slots = engine().allocate_slots(8, 64_KiB).value();
   const auto leave = [&](AsyncRegion in) -> Task<Status> {
     (void)co_await in.fetch_add(ByteOffset{8}, 1);  // from here on the poller runs this coroutine
-    {
-      Scope scope{8};
-      for (std::uint64_t i = 0; i < 8; ++i)
-        co_await scope.spawn(
-            [](AsyncRegion at_region, Slot slot, std::uint64_t at) -> Task<Status> {
-              auto seen = co_await at_region.read(ByteOffset{at * 64_KiB}, std::move(slot));
-              ADD_FAILURE() << "a destroyed task was resumed";
-              co_return seen ? Status{} : Status{seen.error()};
-            }(in, slots.take(), i));
-    }
-    co_return (co_await in.fetch_add(ByteOffset{8}, 1)) ? Status{} : Status{Error{Code::kInternal}};
+    co_return co_await leave_reads_early(in, slots);
   };
   for (const std::size_t depth : {3U, 8U})
     for (std::size_t round = 0; round < steps(50); ++round) {
@@ -410,7 +358,7 @@ TEST_P(AsyncQueueTest, DestroyedQueueEndsWhatIsAwaitedAndWhatIsAwaitedLater) {
       std::atomic<int> closed{0};
       for (int i = 0; i < 6; ++i)
         threads.emplace_back([&] {
-          const Status ended = sync_wait(add_until_it_ends(left));
+          const Status ended = sync_wait(add_until_it_ends(left, ByteOffset{8}));
           if (ended.error().code() == Code::kClosed) ++closed;
         });
       std::this_thread::sleep_for(std::chrono::microseconds{round * 100});

@@ -1,33 +1,15 @@
 /// Coroutines: tasks over one and many regions, bounded scopes, and frames that go early.
 
-#include <algorithm>
 #include <stop_token>
 #include <vector>
 
+#include "async_tasks.h"
 #include "conformance_test.h"
 
 namespace remora::test {
 namespace {
 
 constexpr std::size_t kSlotBytes = 4096;
-
-Task<Status> move_one(AsyncRegion from, AsyncRegion to, std::uint64_t block, Slot slot) {
-  auto filled = co_await from.read(Block{block}, std::move(slot));
-  if (!filled) co_return filled.error();
-  auto written = co_await to.write(Block{block}, std::move(*filled));
-  if (!written) co_return written.error();
-  co_return Status{};
-}
-
-Task<Status> copy(Region from, Region to, SlotPool& slots, std::size_t limit) {
-  Scope scope{limit};
-  for (std::uint64_t block = 0; block < from.block_count(); ++block) {
-    Slot slot = slots.take();
-    EXPECT_TRUE(slot);
-    co_await scope.spawn(move_one(from.async(), to.async(), block, std::move(slot)));
-  }
-  co_return co_await scope.join();
-}
 
 class AsyncTest : public ConformanceTest {
  protected:
@@ -38,13 +20,8 @@ TEST_P(AsyncTest, OneTaskReadsWritesAndCounts) {
   const Region region = make_region();
   SlotPool slots = engine().allocate_slots(2, kSlotBytes).value();
   const auto work = [](AsyncRegion in, Slot slot) -> Task<Status> {
-    fill(slot.bytes(), 5);
-    auto back = co_await in.write(Block{1}, std::move(slot));
-    if (!back) co_return back.error();
-    std::fill(back->bytes().begin(), back->bytes().end(), std::byte{0});
-    auto seen = co_await in.read(Block{1}, std::move(*back));
-    if (!seen) co_return seen.error();
-    EXPECT_TRUE(same_bytes(seen->bytes(), noise(kSlotBytes, 5)));
+    const Status same = co_await write_and_read_back(in, std::move(slot));
+    if (!same) co_return same.error();
     EXPECT_EQ((co_await in.fetch_add(ByteOffset{8}, 3)).value(), 0U);
     EXPECT_EQ((co_await in.compare_swap(ByteOffset{8}, 3, 9)).value(), 3U);
     EXPECT_EQ((co_await in.fetch_add(ByteOffset{8}, 0)).value(), 9U);
@@ -61,19 +38,16 @@ TEST_P(AsyncTest, PipelineOfSixteenCopiesARegion) {
   ASSERT_TRUE(ok(from.write(ByteOffset{0}, model)));
   SlotPool slots = engine().allocate_slots(17, kSlotBytes).value();
   for (std::size_t round = 0; round < 3; ++round)
-    ASSERT_TRUE(ok(executor_.run(copy(from, to, slots, 16))));
+    ASSERT_TRUE(
+        ok(executor_.run(move_blocks(from.async(), to.async(), from.block_count(), slots, 16))));
   EXPECT_TRUE(same_bytes(read_all(to), model));
 }
 
 TEST_P(AsyncTest, MoreThanTheDepthWaitForTheirTurn) {
   const Region region = make_region();
-  const auto count = [](AsyncRegion in) -> Task<Status> {
-    const auto before = co_await in.fetch_add(ByteOffset{0}, 1);
-    co_return before ? Status{} : Status{before.error()};
-  };
   const auto all = [&](AsyncRegion in) -> Task<Status> {
     Scope scope{300};
-    for (int i = 0; i < 300; ++i) co_await scope.spawn(count(in));
+    for (int i = 0; i < 300; ++i) co_await scope.spawn(add_one(in, ByteOffset{0}));
     co_return co_await scope.join();
   };
   Executor narrow{{.depth = 3}};
@@ -88,7 +62,7 @@ TEST_P(AsyncTest, FirstErrorStopsTheRest) {
   const auto all = [&](AsyncRegion in) -> Task<Status> {
     Scope scope{1};
     for (std::uint64_t block = 14; block < 100; ++block)  // there are 16
-      started += co_await scope.spawn(move_one(in, in, block, slots.take()));
+      started += co_await scope.spawn(move_block(in, in, block, slots.take()));
     co_return co_await scope.join();
   };
   EXPECT_TRUE(fails_with(executor_.run(all(region.async())), Code::kOutOfRange));
@@ -123,7 +97,7 @@ TEST_P(AsyncTest, ScopeLeftEarlyDestroysWhatRunsAndNothingIsWrittenAfter) {
 TEST_P(AsyncTest, TaskThatNeverRanIsDestroyed) {
   const Region region = make_region();
   SlotPool slots = engine().allocate_slots(1, kSlotBytes).value();
-  { const Task<Status> task = move_one(region.async(), region.async(), 0, slots.take()); }
+  { const Task<Status> task = move_block(region.async(), region.async(), 0, slots.take()); }
   EXPECT_TRUE(slots.take());
 }
 

@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "async_tasks.h"
 #include "conformance_test.h"
 
 namespace remora::test {
@@ -391,13 +392,9 @@ TEST_P(ControlTest, StopEndsWhatIsInLineOfAQueueAndNothingThatWasSent) {
   {
     AsyncQueue queue = region.async_queue({.depth = 1}, ends.resume()).value();
     std::stop_source stop;
-    const auto count = [](AsyncRegion in) -> Task<Status> {
-      const auto before = co_await in.fetch_add(ByteOffset{0}, 1);
-      co_return before ? Status{} : Status{before.error()};
-    };
     std::vector<Task<Status>> tasks;
     for (int i = 0; i < 4; ++i) {
-      tasks.push_back(count(queue.async().with_stop(stop.get_token())));
+      tasks.push_back(add_one(queue.async().with_stop(stop.get_token()), ByteOffset{0}));
       tasks.back().start();
     }
     stop.request_stop();

@@ -22,6 +22,10 @@ TRANSPORT = os.environ.get("TRANSPORT", "shm")
 HOST = os.environ.get("REMORA_VM_ADDRESS", "") if TRANSPORT == "rdma" else "127.0.0.1"
 WAIT_S = 60
 
+#: For tests that pause the server in order to delay a read.
+reads_need_the_server = pytest.mark.skipif(
+    TRANSPORT != "tcp", reason="only over tcp the server's process has a part in a read")
+
 CONFIGURATION = """\
 listen: {{address: "{host}", port: {port}}}
 transports: {{rdma: {rdma}, shm: {shm}, tcp: {tcp}}}

@@ -1,11 +1,14 @@
 """Each error that a program can come by: its class, its code, and a text that says what to do."""
 
+import gc
 import pickle
 import threading
+import time
 
 import pytest
 import remora
-from conftest import HOST, TRANSPORT, create
+from conftest import HOST, TRANSPORT, WAIT_S, create, reads_need_the_server
+from remora import _native
 
 
 def raised(kind, call, *arguments, **options):
@@ -118,6 +121,74 @@ def test_closed_objects(server):
     raised(remora.ClosedError, client.open_region, region.name)
 
 
+class InterruptedLibrary:
+    """The functions of the C API, with Ctrl-C at the moment at which one of them returns."""
+
+    def __init__(self, lib, name):
+        self._lib = lib
+        self._name = name
+
+    def __getattr__(self, name):
+        function = getattr(self._lib, name)
+        if name != self._name:
+            return function
+
+        def interrupted(*arguments):
+            assert function(*arguments) == 0
+            raise KeyboardInterrupt
+
+        return interrupted
+
+
+def remove_unused(client, name):
+    """Fails where a grant of the region is left."""
+    gc.collect()  # a traceback may keep a frame
+    until = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return client.remove_region(name)
+        except remora.BusyError:
+            assert time.monotonic() < until, "a grant is left"
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("module, function, call", [
+    ("client", "remora_engine_open_region", lambda client, region: client.open_region(region.name)),
+    ("client", "remora_engine_fence_region",
+     lambda client, region: client.open_region(region.name, fence=True)),
+    ("region", "remora_region_fence", lambda _, region: region.fence()),
+    ("region", "remora_region_reopen", lambda _, region: region.reopen()),
+])
+def test_ctrl_c_leaves_no_region_open(client, region, monkeypatch, module, function, call):
+    """Blocking calls handle Ctrl-C when they return, that is, when they have made something."""
+    used = getattr(remora, module)
+    with monkeypatch.context() as patch:
+        patch.setattr(used, "lib", InterruptedLibrary(used.lib, function))
+        with pytest.raises(KeyboardInterrupt):
+            call(client, region)
+    region.close()
+    remove_unused(client, region.name)
+
+
+def test_a_handle_ends_with_its_last_call(client, region):
+    handle = region._handle
+
+    def close_and_use(pointer):
+        handle.close()
+        assert handle.closed
+        return _native.lib.remora_region_size_bytes(pointer)
+
+    assert handle.call(close_and_use) == 1 << 20
+    raised(remora.ClosedError, handle.call, close_and_use)
+    again = client.open_region(region.name)
+    library = InterruptedLibrary(_native.lib, "remora_region_info_of")
+    with pytest.raises(KeyboardInterrupt):
+        again._handle.call(library.remora_region_info_of, _native.sized("remora_region_info"),
+                           _native.NULL)
+    again.close()
+    remove_unused(client, region.name)
+
+
 def test_a_fenced_grant(client, region):
     newer = region.fence()
     error = raised(remora.AccessRefusedError, region.write, 0, b"late")
@@ -125,9 +196,8 @@ def test_a_fenced_grant(client, region):
     newer.write(0, b"new")
 
 
+@reads_need_the_server
 def test_a_server_that_does_not_answer(own_server):
-    if TRANSPORT != "tcp":
-        pytest.skip("only over tcp the server's process has a part in a read")
     with remora.connect(own_server.uri) as client:
         region = create(client, "paused")
         own_server.pause()

@@ -3,13 +3,16 @@
 import array
 import asyncio
 import gc
+import itertools
 import random
+import sys
 import threading
+import time
 import weakref
 
 import pytest
 import remora
-from conftest import TRANSPORT, create
+from conftest import create, reads_need_the_server
 
 
 def test_bytes_round_trip(region):
@@ -92,10 +95,9 @@ def test_threads_share_a_region(region):
     assert region.fetch_add(0, 0) == 200
 
 
+@reads_need_the_server
 def test_other_threads_run_during_a_wait(own_server):
     """A call that held the GIL would keep this thread from letting the server go on, and time out."""
-    if TRANSPORT != "tcp":
-        pytest.skip("only over tcp the server's process has a part in a read")
     with remora.connect(own_server.uri) as client:
         region = create(client, "waiting")
         own_server.pause()
@@ -119,6 +121,32 @@ def test_deadlines_have_queues_of_their_own(region):
     assert len(region._idle) <= 8
 
 
+def test_a_deadline_of_zero_is_the_shortest(region):
+    """None is the default, and 0 what a program passes whose time is over."""
+    for deadline, taken in ((None, 0), (0, 1_000_000), (0.0, 1_000_000), (1e-12, 1_000_000),
+                            (0.5, 500_000_000)):
+        with region.queue(deadline=deadline) as queue:
+            assert queue._ring.deadline_ns == taken
+    with pytest.raises(remora.InvalidArgumentError):
+        region.queue(deadline=-1e-9)
+
+
+@reads_need_the_server
+def test_a_read_with_a_deadline_of_zero_ends_soon(own_server):
+    with remora.connect(own_server.uri, deadline=3600) as client:
+        region = create(client, "late")
+        own_server.pause()
+        try:
+            with region.queue(deadline=0) as queue:
+                queue.read_into(bytearray(4))
+                queue.submit()
+                at = queue.next_deadline()
+                assert at is None or at < time.monotonic() + 60
+                assert isinstance(queue.wait()[0].error, remora.TimedOutError)
+        finally:
+            own_server.go_on()
+
+
 def test_iteration_over_completions(region):
     with region.queue(depth=16) as queue:
         left = iter(range(16, 200))
@@ -136,6 +164,64 @@ def test_iteration_over_completions(region):
         assert queue.next_deadline() is None
     for number in range(200):
         assert region.read(number * 512, 512) == bytes([number]) * 512
+
+
+def test_a_loop_that_is_left_loses_no_completion(region):
+    with region.queue(depth=16) as queue:
+        for number in range(16):
+            queue.fetch_add(0, 1, tag=number)
+        seen = []
+        for left in (15, 14):
+            for completion in queue:
+                seen.append(completion.tag)
+                break
+            assert len(queue) == left
+        with pytest.raises(KeyboardInterrupt):
+            for completion in queue:
+                seen.append(completion.tag)
+                raise KeyboardInterrupt
+        seen += [completion.tag for completion in queue.wait(13)]
+        assert sorted(seen) == list(range(16)) and len(queue) == 0
+
+
+@pytest.mark.parametrize("ending", ["wait", "progress", "iterate"])
+def test_each_completion_arrives_once_wherever_a_handler_raises(region, ending):
+    """The profiler's function is called where a signal handler may raise, and raises in its stead."""
+    calls = 64  # more than there are up to the return
+
+    def take(queue):
+        if ending == "wait":
+            return queue.wait(4)
+        if ending == "progress":
+            return queue.progress()
+        return [completion for completion in itertools.islice(iter(queue), 1)]
+
+    for at in range(calls):
+        with region.queue(depth=4) as queue:
+            for number in range(4):
+                queue.fetch_add(0, 1, tag=number)
+            queue.submit()
+            seen = []
+            count = 0
+
+            def interrupt(frame, event, _):
+                nonlocal count
+                if event == "c_return" and frame.f_code.co_filename.endswith("_ring.py"):
+                    count += 1
+                    if count == at + 1:
+                        sys.setprofile(None)
+                        raise KeyboardInterrupt
+
+            sys.setprofile(interrupt)
+            try:
+                seen += take(queue)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.setprofile(None)
+            seen += queue.wait(4)
+            assert sorted(each.tag for each in seen) == list(range(4)), at
+            assert len(queue) == 0
 
 
 def test_completions_carry_buffer_value_and_error(region):
@@ -272,6 +358,54 @@ def test_errors_and_cancellation_of_tasks(region):
             assert await queue.read(0, 4) == bytes(4)
         with pytest.raises(remora.ClosedError):
             await queue.read(0, 4)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_task_that_a_handler_interrupts(region, taken):
+    """KeyboardInterrupt when the queue has taken an operation, or before: it has its place as long as
+    it is in the queue, not longer."""
+    async def run():
+        queue = region.async_queue(depth=1)
+        take = queue._ring.take
+
+        def interrupted(*arguments):
+            if taken:
+                take(*arguments)
+            raise KeyboardInterrupt
+
+        queue._ring.take = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            await queue.write(0, b"last")
+        queue._ring.take = take
+        if taken:
+            assert len(queue) == 1
+            await asyncio.wait_for(queue.aclose(), 60)
+        else:
+            blocks = asyncio.gather(*(queue.read(0, 4) for _ in range(8)))
+            assert await asyncio.wait_for(blocks, 60) == [bytes(4)] * 8
+            await queue.aclose()
+
+    asyncio.run(run())
+    assert region.read(0, 4) == (b"last" if taken else bytes(4))
+
+
+def test_tasks_go_on_after_a_handler_has_interrupted_one(region):
+    async def run():
+        async with region.async_queue(depth=1) as queue:
+            take = queue._ring.take
+
+            def interrupted(*arguments):
+                take(*arguments)
+                raise KeyboardInterrupt
+
+            queue._ring.take = interrupted
+            with pytest.raises(KeyboardInterrupt):
+                await queue.write(0, b"last")
+            queue._ring.take = take
+            blocks = asyncio.gather(*(queue.read(0, 4) for _ in range(8)))
+            assert await asyncio.wait_for(blocks, 60) == [b"last"] * 8
 
     asyncio.run(run())
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 import remora
-from conftest import TRANSPORT, WAIT_S
+from conftest import TRANSPORT, WAIT_S, reads_need_the_server
 
 OPEN = """
 client = remora.connect(uri)
@@ -55,9 +55,8 @@ def test_ctrl_c_in_a_read(child, server):
     assert is_clean(started) == "works\n"
 
 
+@reads_need_the_server
 def test_ctrl_c_while_the_server_does_not_answer(child, own_server):
-    if TRANSPORT != "tcp":
-        pytest.skip("only over tcp the server's process has a part in a read")
     started = child(own_server.uri, program("""
         buffer = bytearray(12 << 20)
         print("ready", flush=True)
@@ -142,9 +141,8 @@ def test_exit_with_operations_in_flight(child, server, ending):
     assert is_clean(child(server.uri, program(FLIGHT) + ending)) == "end\n"
 
 
+@reads_need_the_server
 def test_exit_while_the_server_does_not_answer(child, own_server):
-    if TRANSPORT != "tcp":
-        pytest.skip("only over tcp the server's process has a part in a read")
     started = child(own_server.uri, program("""
         print("ready", flush=True)
         sys.stdin.readline()

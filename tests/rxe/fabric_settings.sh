@@ -59,6 +59,18 @@ load() {
 classes() { awk -v direction="$2" '$1 == direction {print $2}' "$1" | sort -un | tr '\n' ' '; }
 longest() { awk '$3 > most {most = $3} END {print most + 0}' "$1"; }
 
+# capture_load OPTIONS SECONDS: that load, which has traffic class 106; its packets go to /tmp/packets.
+capture_load() {
+  "$here/roce_packets.py" "$REMORA_VM_NETDEV" "$limit" >/tmp/packets &
+  local capture=$!
+  until grep watching /tmp/packets >/dev/null; do sleep 0.1; done
+  load "$1" "$2" >/tmp/bench || wrong "the load failed"
+  kill -TERM "$capture"
+  wait "$capture"
+  cat /tmp/packets
+  [[ $(classes /tmp/packets sent) == "106 " ]] || wrong "the client's packets have another class"
+}
+
 if [[ $REMORA_VM_GUEST == 0 ]]; then
   serve 1 ""
   end_server 1
@@ -81,14 +93,7 @@ if [[ $REMORA_VM_GUEST == 0 ]]; then
 fi
 
 vm-wait listening.1 "$limit"
-"$here/roce_packets.py" "$REMORA_VM_NETDEV" "$limit" >/tmp/packets &
-capture=$!
-until grep watching /tmp/packets >/dev/null; do sleep 0.1; done
-load "&traffic_class=106&mtu=1024" 2 >/tmp/bench || wrong "the load failed"
-kill -TERM "$capture"
-wait "$capture"
-cat /tmp/packets
-[[ $(classes /tmp/packets sent) == "106 " ]] || wrong "the client's packets have another class"
+capture_load "&traffic_class=106&mtu=1024" 2
 [[ $(classes /tmp/packets received) == "106 " ]] || wrong "the server's packets have another class"
 # Headers and checksum of a packet with 1,024 bytes.
 (($(longest /tmp/packets) >= 1024 && $(longest /tmp/packets) < 1100)) || wrong "the path MTU is another one"
@@ -101,14 +106,7 @@ if "$programs/remora" stat "remora://$REMORA_VM_PEER_ADDRESS/r?transport=rdma&mt
 fi
 cat /tmp/refused
 grep -F 'the client needs mtu=1024' /tmp/refused >/dev/null || wrong "the refusal does not say why"
-"$here/roce_packets.py" "$REMORA_VM_NETDEV" "$limit" >/tmp/packets &
-capture=$!
-until grep watching /tmp/packets >/dev/null; do sleep 0.1; done
-load "&mtu=1024&traffic_class=106" 1 >/tmp/bench || wrong "the load failed"
-kill -TERM "$capture"
-wait "$capture"
-cat /tmp/packets
-[[ $(classes /tmp/packets sent) == "106 " ]] || wrong "the client's packets have another class"
+capture_load "&mtu=1024&traffic_class=106" 1
 [[ $(classes /tmp/packets received) == "40 " ]] || wrong "the server's own class does not hold"
 vm-signal done.2
 

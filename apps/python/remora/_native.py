@@ -19,10 +19,12 @@ else:
     #: An object with the buffer protocol: bytes, bytearray, memoryview, a numpy array, ...
     Buffer = Any
 
-__all__ = ["Buffer", "Handle", "NULL", "borrow", "check", "closed_error", "error_of", "ffi", "lib",
-           "nanoseconds", "new_error", "sized", "text"]
+__all__ = ["Buffer", "Handle", "NULL", "UINT64", "borrow", "check", "closed_error", "deadline_ns",
+           "error_of", "ffi", "lib", "nanoseconds", "new_error", "place", "sized", "text"]
 
 NULL: Any = ffi.NULL
+#: The words of atomic operations are modulo 2**64.
+UINT64 = 2**64 - 1
 
 
 def text(value: Any) -> str:
@@ -41,14 +43,17 @@ def new_error() -> Any:
     return sized("remora_error")
 
 
-def nanoseconds(seconds: float | None) -> int:
-    """None is 0: the default of the engine."""
-    if seconds is None:
-        return 0
+def nanoseconds(seconds: float) -> int:
     if not seconds >= 0:
         raise errors.make(errors.Code.INVALID_ARGUMENT, errors.Reason.NONE,
                           f"a time of {seconds} s: give seconds from 0 on")
     return int(min(seconds, 9e9) * 1e9)  # also of infinity: as long as the library can count
+
+
+def deadline_ns(seconds: float | None) -> int:
+    """Of an operation: None is 0, which the engine takes as its default. The shortest one is 1 ms; a
+    deadline of 0 s, as of a program whose time is over, must not become the default."""
+    return 0 if seconds is None else max(nanoseconds(seconds), 1_000_000)
 
 
 def error_of(error: Any) -> errors.Error:
@@ -84,48 +89,63 @@ def closed_error(what: str) -> errors.Error:
                        f"the {what} was closed: open it again")
 
 
-def _free_unused(owned: list[Any], calls: list[None], free: Callable[[Any], None]) -> None:
-    """Frees a handle once, unless a call uses it."""
-    if calls:
-        return
-    try:
-        pointer = owned.pop()
-    except IndexError:
-        return
-    free(pointer)
+def place(kind: str) -> Any:
+    """NULL, until a function of the C API puts what it makes into it: an object of `kind`, or a
+    "text". What stands in it is freed when nothing refers to the place any more.
+
+    A signal handler may raise as soon as such a function has returned. It finds the place made, so
+    that what the function has made is freed.
+    """
+    made = ffi.new("char**" if kind == "text" else f"remora_{kind}**")
+    return ffi.gc(made, getattr(lib, f"remora_py_end_{kind}"))
 
 
 class Handle:
-    """A handle of the C API that any number of threads use: `with handle as pointer`.
+    """A handle of the C API that any number of threads use: handle.call(function, ...).
 
     close() frees it once no call uses it: freeing it during a call in another thread would be a
     fault. So do the end of the object and the end of the interpreter, where handles that were made
-    later are freed first. Appending to a list and taking from it are atomic in CPython, so no lock
-    can be held when a process forks.
+    later are freed first. CPython counts the calls, as references to the place of the handle: no
+    lock can be held when a process forks, and no count is wrong after a signal handler has raised.
     """
 
-    def __init__(self, what: str, pointer: Any, free: Callable[[Any], None]) -> None:
+    def __init__(self, what: str, kind: str) -> None:
         self._what = what
-        self._pointer = pointer
-        self._owned = [pointer]
-        self._calls: list[None] = []
-        self._end = (self._owned, self._calls, free)
-        weakref.finalize(self, _free_unused, *self._end)
-        self.closed = False
+        self._owned = [place(kind)]
+        weakref.finalize(self, self._owned.clear)
 
-    def __enter__(self) -> Any:
-        self._calls.append(None)
-        if self.closed:
-            self.__exit__()
-            raise closed_error(self._what)
-        return self._pointer
+    @classmethod
+    def made_by(cls, what: str, kind: str, owner: Handle, function: Callable[..., int],
+                *arguments: Any, behind: tuple[Any, ...] = ()) -> Handle:
+        """A handle that `function` of `owner` makes. `behind`: its arguments after the place."""
+        made, error = cls(what, kind), new_error()
+        try:
+            check(owner.call(function, *arguments, made.place, *behind, error), error)
+        except BaseException:
+            made.close()
+            raise
+        return made
 
-    def __exit__(self, *_: object) -> None:
-        self._calls.pop()
-        if self.closed:
-            _free_unused(*self._end)
+    @property
+    def place(self) -> Any:
+        """For the function that makes the handle."""
+        return self._owned[0]
+
+    @property
+    def closed(self) -> bool:
+        return not self._owned
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What `function` returns, its first argument being the handle."""
+        try:
+            used = self._owned[0]
+        except IndexError:
+            raise closed_error(self._what) from None
+        try:
+            return function(used[0], *arguments)
+        finally:
+            del used, arguments  # which a traceback would keep, and with them the handle
 
     def close(self) -> None:
         """Ends the handle now, or with the last call that uses it. May be called again."""
-        self.closed = True
-        _free_unused(*self._end)
+        self._owned.clear()

@@ -10,7 +10,6 @@ runs signal handlers. cffi releases the GIL around each call of a function of `l
 
 from __future__ import annotations
 
-import collections
 import os
 import threading
 import time
@@ -18,9 +17,9 @@ import weakref
 from typing import Any, Callable
 
 from . import errors
-from ._native import NULL, check, closed_error, error_of, ffi, lib, new_error, sized
+from ._native import NULL, check, closed_error, error_of, ffi, lib, new_error, place, sized
 
-__all__ = ["Completion", "Operation", "Ring"]
+__all__ = ["Completion", "Operation", "QueueBase", "Ring"]
 
 #: The longest time without a look at signals.
 SLICE_NS = 50_000_000
@@ -78,11 +77,7 @@ def _end(owned: list[Any], held: dict[int, Operation], lock: threading.Lock) -> 
         return False  # at the end of the interpreter: a daemon thread, whose frames keep the buffers
     with lock:
         # A signal handler may raise after each call: the buffers are held until C has let them go.
-        for queue in owned:
-            try:
-                lib.remora_queue_free(queue)
-            finally:
-                owned.clear()
+        owned.clear()  # which frees the queue
         held.clear()
     return True
 
@@ -97,7 +92,7 @@ class Ring:
         options = sized("remora_queue_options")
         options.depth = depth
         options.deadline_ns = deadline_ns
-        made = ffi.new("remora_queue**")
+        made = place("queue")
         self._error = new_error()
         check(lib.remora_queue_create(region, options, made, self._error), self._error)
         self.depth = depth
@@ -105,7 +100,7 @@ class Ring:
         self._spin_ns = spin_ns
         self._made_in = os.getpid()
         self._queue = made[0]
-        self._owned = [self._queue]
+        self._owned = [made]  # nothing else refers to it
         self._held: dict[int, Operation] = {}
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, _end, self._owned, self._held, self._lock)
@@ -113,14 +108,15 @@ class Ring:
         self._capacity = min(depth, BATCH)
         self._completions = ffi.new("remora_completion[]", self._capacity)
         self._count = ffi.new("size_t*")
-        self._ready: collections.deque[Completion] = collections.deque()
+        self._ready: list[Completion | None] = []  # ended; None: handed out
+        self._handed = 0  # of these
         descriptor = ffi.new("int*")
         check(lib.remora_queue_event_fd(self._queue, descriptor, self._error), self._error)
         self.descriptor: int = descriptor[0]
 
     def __len__(self) -> int:
         """Operations that were taken and whose completions were not handed out yet."""
-        return len(self._held) + len(self._ready)
+        return len(self._held) + len(self._ready) - self._handed
 
     def tags(self) -> list[Any]:
         """Of the operations that have not ended."""
@@ -200,19 +196,21 @@ class Ring:
         return None if at == 2**64 - 1 else at
 
     def _collect(self) -> None:
-        """Makes Completions of what C has written. A signal handler may raise at any point: what is
-        left is collected by the next call."""
+        """Makes Completions of what C has written. A signal handler may raise wherever a function is
+        called: what is left is collected by the next call."""
         for index in range(self._count[0]):
             ended = self._completions[index]
-            operation = self._held.get(ended.tag)
+            key = ended.tag
+            operation = self._held.get(key)
             if operation is None:
                 continue  # collected before a handler raised
             error = None
             if ended.code:
                 lib.remora_queue_completion_error(self._queue, ffi.addressof(ended), self._error)
                 error = error_of(self._error)
-            self._ready.append(Completion(operation, ended.old_value, error))
-            self._held.pop(ended.tag, None)
+            completion = Completion(operation, ended.old_value, error)
+            self._ready += [completion]  # no call from here on: a second one would be made of it
+            del self._held[key]
         self._count[0] = 0
 
     def _step(self, slice_ns: int, spin_ns: int) -> int:
@@ -227,33 +225,58 @@ class Ring:
 
     def wait(self, at_least: int) -> list[Completion]:
         """Submits, and waits for `at_least` completions or all that are in flight."""
+        self._wait_for(at_least)
+        return self._hand_out()
+
+    def _wait_for(self, at_least: int) -> None:
         self._check_free()
         with self._lock:
             check(lib.remora_queue_submit(self._queue, self._error), self._error)
-            while len(self._ready) < at_least and self._held:
+            while len(self._ready) - self._handed < at_least and self._held:
                 found = self._step(SLICE_NS, self._spin_ns)
                 if found == 0 and self.next_deadline_ns() is None:
                     self._held.clear()  # a handler raised before they were taken
-            return self._hand_out()
 
     def progress(self) -> list[Completion]:
         """Those that have ended by now; asks for the next event of the descriptor. Never waits."""
+        self.collect()
+        return self._hand_out()
+
+    def collect(self) -> None:
+        """As progress(), for the next calls of next_ended()."""
         self._check_free()
         with self._lock:
             while self._step(0, 0) == self._capacity:
                 pass
-            return self._hand_out()
 
-    def _hand_out(self) -> list[Completion]:
-        handed = list(self._ready)
-        self._ready.clear()
+    # What a handler raises, or another thread does, comes where a function is called. None is called
+    # between the point at which completions leave the ring and the return: they arrive, or stay.
+
+    def _hand_out(self) -> list[Any]:
+        handed = self._ready[self._handed:]
+        self._ready, self._handed = [], 0
         return handed
+
+    def next_ended(self, wait: bool) -> Completion | None:
+        """One completion; the others stay in the ring. None: nothing has ended, and with `wait`
+        nothing is in flight any more."""
+        try:
+            completion = self._ready[self._handed]
+        except IndexError:  # all were handed out
+            self._ready, self._handed = [], 0
+            if not wait:
+                return None
+            self._wait_for(1)
+            return self.next_ended(wait=False)
+        self._ready[self._handed] = None
+        self._handed += 1
+        return completion
 
     def give_up(self, seconds: float) -> bool:
         """Cancels what was not posted and waits for the rest, `seconds` at most; the results are
         dropped. Whether nothing is in flight any more, so that the queue may be used again."""
         if not self._held:
-            self._ready.clear()
+            self._drop_ended()
             return not self.closed
         until = time.monotonic() + seconds
         self._check_free()
@@ -268,7 +291,7 @@ class Ring:
                     self._held.clear()  # a handler raised before they were taken
                 elif found == 0 and time.monotonic() >= until:
                     return False
-            self._ready.clear()
+            self._drop_ended()
             return True
 
     def close(self) -> None:
@@ -278,4 +301,25 @@ class Ring:
             return
         if not _end(self._owned, self._held, self._lock):
             raise self._busy_error()
-        self._ready.clear()
+        self._drop_ended()
+
+    def _drop_ended(self) -> None:
+        self._ready, self._handed = [], 0
+
+
+class QueueBase:
+    """What Queue and AsyncQueue have in common."""
+
+    _ring: Ring
+
+    def __len__(self) -> int:
+        """Operations in the queue whose completions were not handed out yet."""
+        return len(self._ring)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def depth(self) -> int:
+        """Most operations in the queue."""
+        return self._ring.depth

@@ -13,22 +13,21 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import errors
-from ._native import NULL, Buffer, borrow, lib
-from ._ring import Ring
+from ._native import NULL, UINT64, Buffer, borrow, lib
+from ._ring import QueueBase, Ring
 
 if TYPE_CHECKING:
     from .region import Region
 
 __all__ = ["AsyncQueue"]
 
-UINT64 = 2**64 - 1
 #: Longer reads and writes are operations of this size.
 CHUNK = 8 << 20
 #: A deadline that has passed is looked at again after this time.
 TIMER_S_MIN = 0.001
 
 
-class AsyncQueue:
+class AsyncQueue(QueueBase):
     """Operations on a region as coroutines. Made by Region.async_queue() in a running loop.
 
         async with region.async_queue(depth=64) as queue:
@@ -37,6 +36,9 @@ class AsyncQueue:
     Any number of tasks of that loop may use it: at most `depth` operations are in flight, and others
     wait. Each ends within its deadline plus two seconds. Offsets and lengths are bytes; errors are
     those of Region.
+
+    Run the loop by asyncio.run(), which cancels its task at Ctrl-C. In other loops KeyboardInterrupt
+    may come within asyncio itself: close the queue then; its buffers stay valid until it has ended.
 
     A task that is cancelled is told at once, but an operation that was sent cannot be called back:
     its buffer belongs to it until it has ended, and aclose() waits for that. The queue holds a
@@ -93,21 +95,13 @@ class AsyncQueue:
         """See Region.fetch_add()."""
         return await self._run(lib.remora_queue_fetch_add, None, None, offset, delta & UINT64)
 
-    def __len__(self) -> int:
-        """Operations in flight."""
-        return len(self._ring)
-
-    def __bool__(self) -> bool:
-        return True
-
-    @property
-    def depth(self) -> int:
-        """Most operations in flight."""
-        return self._ring.depth
-
     async def aclose(self) -> None:
         """Waits, without blocking the loop, until what is in flight has ended, then closes."""
         try:
+            if len(self._ring) and not self._broken:
+                if self._submit_at is not None:
+                    self._submit_at.cancel()
+                self._submit()  # also what was left when a signal handler raised
             while len(self._ring) and not self._broken:
                 await self._idle.wait()
         finally:
@@ -149,16 +143,19 @@ class AsyncQueue:
 
     async def _run(self, call: Callable[..., int], buffer: Any, data: Any, *arguments: Any) -> int:
         """One operation; its value."""
-        await self._room.acquire()
         future: asyncio.Future[int] = self._loop.create_future()
+        await self._room.acquire()
         try:
+            # Before the operation is in the ring: whatever take() raises, its end is looked for.
+            self._idle.clear()
+            if self._submit_at is None:
+                self._submit_at = self._loop.call_soon(self._submit)
             self._ring.take(call, future, buffer, data, *arguments)
         except BaseException:
-            self._room.release()
+            # A handler of a signal may raise when the operation has been taken: it has its place.
+            if future not in self._ring.tags():
+                self._room.release()
             raise
-        self._idle.clear()
-        if self._submit_at is None:
-            self._submit_at = self._loop.call_soon(self._submit)
         return await future
 
     def _submit(self) -> None:
@@ -173,11 +170,11 @@ class AsyncQueue:
 
     def _progress(self) -> None:
         try:
-            ended = self._ring.progress()
+            self._ring.collect()
         except errors.Error as error:
             self._fail(self._ring.tags(), error)
             return
-        for completion in ended:
+        while (completion := self._ring.next_ended(wait=False)) is not None:
             self._room.release()
             future = completion.tag
             if future.done():

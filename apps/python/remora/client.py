@@ -9,7 +9,7 @@ import weakref
 from typing import Any
 
 from . import errors
-from ._native import NULL, Handle, check, ffi, lib, nanoseconds, new_error, sized, text
+from ._native import NULL, Handle, check, ffi, lib, nanoseconds, new_error, place, sized, text
 from .region import Region
 from .types import Lifetime, RegionInfo, Removal, Rights, ServerInfo, Transport
 
@@ -56,16 +56,14 @@ def connect(uri: str, *, client_name: str | None = None,
             if value is not None}  # the struct has their addresses only
     for name, value in kept.items():
         setattr(options, name, value)
-    engine, session = ffi.new("remora_engine**"), ffi.new("remora_session**")
-    check(lib.remora_engine_open(options, engine, error), error)
-    handle = Handle("client", engine[0], lib.remora_engine_free)
+    engine = Handle("client", "engine")
+    check(lib.remora_engine_open(options, engine.place, error), error)
     try:
-        check(lib.remora_engine_connect(engine[0], uri.encode(), session, error), error)
+        session = Handle.made_by("client", "session", engine, lib.remora_engine_connect, uri.encode())
     except BaseException:
-        handle.close()
+        engine.close()
         raise
-    return Client(uri, handle, Handle("client", session[0], lib.remora_session_free),
-                  nanoseconds(spin))
+    return Client(uri, engine, session, nanoseconds(spin))
 
 
 class Client:
@@ -94,10 +92,9 @@ class Client:
         it. Errors: UnknownRegionError, NoRightError, UnsupportedError (no transport fits); with
         `fence` also BusyError (over shm: a client that has it mapped does not answer)."""
         call = lib.remora_engine_fence_region if fence else lib.remora_engine_open_region
-        made, error = ffi.new("remora_region**"), new_error()
-        with self._engine as engine:
-            check(call(engine, self._uri_of(name), rights, made, error), error)
-        return Region(self, name, made[0], self._spin_ns)
+        made = Handle.made_by("region", "region", self._engine, call, self._uri_of(name),
+                              rights)
+        return Region(self, name, made, self._spin_ns)
 
     def create_region(self, name: str, size: int, *, block_size: int = 4096, shm: bool = False,
                       lifetime: Lifetime = Lifetime.PERSISTENT, ttl: float = 0.0,
@@ -113,27 +110,23 @@ class Client:
         spec.size_bytes, spec.block_bytes = size, block_size
         spec.ttl_ms = nanoseconds(ttl) // 1_000_000
         spec.lifetime, spec.rights, spec.shm = lifetime, rights, shm
-        with self._session as session:
-            check(lib.remora_session_create_region(session, spec, info, error), error)
+        check(self._session.call(lib.remora_session_create_region, spec, info, error), error)
         return RegionInfo.of(info)
 
     def stat(self, name: str) -> RegionInfo:
         """Errors: UnknownRegionError."""
         info, error = sized("remora_region_info"), new_error()
-        with self._session as session:
-            check(lib.remora_session_stat(session, name.encode(), info, error), error)
+        check(self._session.call(lib.remora_session_stat, name.encode(), info, error), error)
         return RegionInfo.of(info)
 
     def regions(self) -> list[RegionInfo]:
         """The regions that this client may use in some way, sorted by name."""
-        made, error = ffi.new("remora_region_list**"), new_error()
-        with self._session as session:
-            check(lib.remora_session_regions(session, made, error), error)
-        found = ffi.gc(made[0], lib.remora_region_list_free)
+        made, error = place("region_list"), new_error()
+        check(self._session.call(lib.remora_session_regions, made, error), error)
         info = sized("remora_region_info")
         names = []
-        for index in range(lib.remora_region_list_count(found)):
-            check(lib.remora_region_list_get(found, index, info, error), error)
+        for index in range(lib.remora_region_list_count(made[0])):
+            check(lib.remora_region_list_get(made[0], index, info, error), error)
             names.append(RegionInfo.of(info))
         return names
 
@@ -142,15 +135,15 @@ class Client:
         Errors: UnknownRegionError, NoRightError, InvalidArgumentError, OutOfMemoryError,
         LimitExceededError, BusyError, UnsupportedError (a region for shm)."""
         info, error = sized("remora_region_info"), new_error()
-        with self._session as session:
-            check(lib.remora_session_resize_region(session, name.encode(), size, info, error), error)
+        check(self._session.call(lib.remora_session_resize_region, name.encode(), size, info, error),
+              error)
         return RegionInfo.of(info)
 
     def remove_region(self, name: str, removal: Removal = Removal.IF_UNUSED) -> None:
         """Errors: UnknownRegionError, BusyError (a client has it open), NoRightError."""
         error = new_error()
-        with self._session as session:
-            check(lib.remora_session_remove_region(session, name.encode(), removal, error), error)
+        check(self._session.call(lib.remora_session_remove_region, name.encode(), removal, error),
+              error)
 
     # The connection. None of these waits for the server.
 
@@ -158,20 +151,17 @@ class Client:
     def server(self) -> ServerInfo:
         """What the server told when the client connected."""
         info, error = sized("remora_server_info"), new_error()
-        with self._session as session:
-            check(lib.remora_session_server(session, info, error), error)
+        check(self._session.call(lib.remora_session_server, info, error), error)
         return ServerInfo.of(info)
 
     @property
     def transport(self) -> Transport:
-        with self._session as session:
-            return Transport(lib.remora_session_transport(session))
+        return Transport(self._session.call(lib.remora_session_transport))
 
     @property
     def connected(self) -> bool:
         """False while the engine connects again, and for good once the session has ended."""
-        with self._session as session:
-            return bool(lib.remora_session_connected(session))
+        return bool(self._session.call(lib.remora_session_connected))
 
     def status(self) -> dict[str, Any]:
         """Sessions, transports and open regions (engine/docs/status.md)."""
@@ -208,7 +198,6 @@ class Client:
 
     def _text(self, call: Any) -> str:
         """A text of the engine's."""
-        made, error = ffi.new("char**"), new_error()
-        with self._engine as engine:
-            check(call(engine, made, NULL, error), error)
-        return text(ffi.gc(made[0], lib.remora_free))
+        made, error = place("text"), new_error()
+        check(self._engine.call(call, made, NULL, error), error)
+        return text(made[0])

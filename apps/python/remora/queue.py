@@ -5,18 +5,16 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any, Iterator
 
-from ._native import NULL, Buffer, borrow, lib
-from ._ring import Completion, Ring
+from ._native import NULL, UINT64, Buffer, borrow, lib
+from ._ring import Completion, QueueBase, Ring
 
 if TYPE_CHECKING:
     from .region import Region
 
-__all__ = ["Completion", "Queue", "UINT64"]
-
-UINT64 = 2**64 - 1
+__all__ = ["Completion", "Queue"]
 
 
-class Queue:
+class Queue(QueueBase):
     """Operations on a region, many at once. Made by Region.queue().
 
         with region.queue(depth=64) as queue:
@@ -72,8 +70,7 @@ class Queue:
 
     def select(self, region: Region) -> None:
         """Operations from now on are for `region`, another one of the same client and transport."""
-        with region._handle as pointer:
-            self._ring.select(pointer)
+        region._handle.call(self._ring.select)
         self._region = region
 
     def barrier(self) -> None:
@@ -111,24 +108,13 @@ class Queue:
         return None if at is None else at / 1e9
 
     def __iter__(self) -> Iterator[Completion]:
-        """Completions until the queue is empty; the loop may put further operations into it."""
+        """Completions until the queue is empty; the loop may put further operations into it. Where
+        the loop is left, the completions that it has not come to stay in the queue."""
         while len(self._ring):
-            ended = self._ring.wait(1)
-            if not ended:
+            completion = self._ring.next_ended(wait=True)
+            if completion is None:
                 return
-            yield from ended
-
-    def __len__(self) -> int:
-        """Operations in the queue whose completions were not handed out yet."""
-        return len(self._ring)
-
-    def __bool__(self) -> bool:
-        return True
-
-    @property
-    def depth(self) -> int:
-        """Most operations in the queue."""
-        return self._ring.depth
+            yield completion
 
     @property
     def full(self) -> bool:

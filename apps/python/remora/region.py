@@ -7,11 +7,11 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import errors
-from ._native import (NULL, Buffer, Handle, borrow, check, closed_error, ffi, lib, nanoseconds,
-                      new_error, sized, text)
+from ._native import (NULL, UINT64, Buffer, Handle, borrow, check, closed_error, deadline_ns, ffi,
+                      lib, nanoseconds, new_error, sized, text)
 from ._ring import Completion, Ring
 from .aio import AsyncQueue
-from .queue import UINT64, Queue
+from .queue import Queue
 from .types import RegionInfo, Rights, Transport
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ class Region:
     Offsets and lengths are bytes. Buffers are objects with the buffer protocol, contiguous: bytes,
     bytearray, memoryview, numpy arrays. Remora's Python code copies none of them.
 
-    The operations block until done, at most their deadline (seconds; None: that of connect()) plus
-    two seconds, and other Python threads run meanwhile. A read or write of more than 8 MiB is several
-    operations: each has the deadline, and where one fails, the error says which bytes, and others may
-    have been written.
+    The operations block until done, at most their deadline (seconds, 0.001 to 3600; others, also 0,
+    are raised or lowered to that; None: that of connect()) plus two seconds, and other Python threads
+    run meanwhile. A read or write of more than 8 MiB is several operations: each has the deadline,
+    and where one fails, the error says which bytes, and others may have been written.
 
     After Ctrl-C a call raises KeyboardInterrupt within about 0.1 s. What it had in flight has been
     cancelled or has ended by then. Where the server does not answer it has not: the region then keeps
@@ -51,11 +51,11 @@ class Region:
     contiguous: BufferError or ValueError, as the buffer says it.
     """
 
-    def __init__(self, client: Client, name: str, pointer: Any, spin_ns: int) -> None:
+    def __init__(self, client: Client, name: str, handle: Handle, spin_ns: int) -> None:
         self._client = client
         self._name = name
         self._spin_ns = spin_ns
-        self._handle = Handle("region", pointer, lib.remora_region_free)
+        self._handle = handle
         self._idle: list[Ring] = []
         self._unfinished: list[Ring] = []
         self._queues: weakref.WeakSet[Queue | AsyncQueue] = weakref.WeakSet()
@@ -108,14 +108,14 @@ class Region:
 
     def queue(self, depth: int = 64, *, deadline: float | None = None) -> Queue:
         """A queue for up to `depth` operations, 1 to 65,536. Does not block for the server."""
-        made = Queue(self, self._ring(depth, nanoseconds(deadline)))
+        made = Queue(self, self._ring(depth, deadline_ns(deadline)))
         self._queues.add(made)
         return made
 
     def async_queue(self, depth: int = 64, *, deadline: float | None = None) -> AsyncQueue:
         """Coroutines for the running asyncio loop, up to `depth` operations at once. Errors:
         RuntimeError (no loop is running)."""
-        made = AsyncQueue(self, lambda: self._ring(depth, nanoseconds(deadline)))
+        made = AsyncQueue(self, lambda: self._ring(depth, deadline_ns(deadline)))
         self._queues.add(made)
         return made
 
@@ -128,63 +128,55 @@ class Region:
     @property
     def size(self) -> int:
         """Bytes."""
-        with self._handle as pointer:
-            return lib.remora_region_size_bytes(pointer)  # type: ignore[no-any-return]
+        return self._handle.call(lib.remora_region_size_bytes)  # type: ignore[no-any-return]
 
     @property
     def rights(self) -> Rights:
         """The rights that this grant carries."""
-        with self._handle as pointer:
-            return Rights(lib.remora_region_rights(pointer))
+        return Rights(self._handle.call(lib.remora_region_rights))
 
     @property
     def transport(self) -> Transport:
-        with self._handle as pointer:
-            return Transport(lib.remora_region_transport(pointer))
+        return Transport(self._handle.call(lib.remora_region_transport))
 
     @property
     def transport_reason(self) -> str:
         """Why that transport was chosen."""
-        with self._handle as pointer:
-            return text(lib.remora_region_transport_reason(pointer))
+        return self._handle.call(  # type: ignore[no-any-return]
+            lambda region: text(lib.remora_region_transport_reason(region)))
 
     @property
     def connected(self) -> bool:
         """False while the engine connects again, and for good once the session has ended."""
-        with self._handle as pointer:
-            return bool(lib.remora_region_connected(pointer))
+        return bool(self._handle.call(lib.remora_region_connected))
 
     @property
     def info(self) -> RegionInfo:
         """What the server said when the region was opened."""
         info, error = sized("remora_region_info"), new_error()
-        with self._handle as pointer:
-            check(lib.remora_region_info_of(pointer, info, error), error)
+        check(self._handle.call(lib.remora_region_info_of, info, error), error)
         return RegionInfo.of(info)
 
     def fence(self) -> Region:
         """A new grant of the region with the same rights, after the server has revoked every older
         one, this one too. Blocks for the server, at most `control_deadline`, also for Ctrl-C.
         Errors: BusyError (over shm: a client that has it mapped does not answer)."""
-        made, error = ffi.new("remora_region**"), new_error()
-        with self._handle as pointer:
-            check(lib.remora_region_fence(pointer, made, error), error)
-        return Region(self._client, self._name, made[0], self._spin_ns)
+        made = Handle.made_by("region", "region", self._handle, lib.remora_region_fence)
+        return Region(self._client, self._name, made, self._spin_ns)
 
     def reopen(self) -> tuple[Region, bool]:
         """Opens it once more, after StaleRegionError, ConnectionLostError or a revoked grant; and
         whether the memory is that of before, with what was written to it. Blocks as fence()."""
-        made, same, error = ffi.new("remora_region**"), ffi.new("int*"), new_error()
-        with self._handle as pointer:
-            check(lib.remora_region_reopen(pointer, made, same, error), error)
-        return Region(self._client, self._name, made[0], self._spin_ns), bool(same[0])
+        same = ffi.new("int*")
+        made = Handle.made_by("region", "region", self._handle, lib.remora_region_reopen,
+                              behind=(same,))
+        return Region(self._client, self._name, made, self._spin_ns), bool(same[0])
 
     def settled(self, deadline: float = 10.0) -> None:
         """Blocks, `deadline` seconds at most, until nothing that has ended as IndeterminateError can
         take effect any more. Errors: ConnectionLostError (that cannot be known)."""
         error = new_error()
-        with self._handle as pointer:
-            check(lib.remora_region_settled(pointer, nanoseconds(deadline), error), error)
+        check(self._handle.call(lib.remora_region_settled, nanoseconds(deadline), error), error)
 
     def close(self) -> None:
         """Closes its queues, which waits for what they have in flight, and ends the grant. May be
@@ -209,11 +201,11 @@ class Region:
 
     # The queues of blocking calls: each call has one for itself while it runs.
 
-    def _ring(self, depth: int, deadline_ns: int) -> Ring:
-        with self._handle as pointer:
-            return Ring(pointer, depth, deadline_ns, self._spin_ns)
+    def _ring(self, depth: int, within_ns: int) -> Ring:
+        return self._handle.call(  # type: ignore[no-any-return]
+            Ring, depth, within_ns, self._spin_ns)
 
-    def _check_out(self, deadline_ns: int) -> Ring:
+    def _check_out(self, within_ns: int) -> Ring:
         if self._handle.closed:
             raise closed_error("region")
         for _ in range(len(self._unfinished)):
@@ -223,13 +215,13 @@ class Region:
                 break
             (self._idle if ring.give_up(0) else self._unfinished).append(ring)
         for ring in list(self._idle):
-            if ring.deadline_ns == deadline_ns:
+            if ring.deadline_ns == within_ns:
                 try:
                     self._idle.remove(ring)
                 except ValueError:  # another thread has it
                     continue
                 return ring
-        return self._ring(CHUNKS_IN_FLIGHT, deadline_ns)
+        return self._ring(CHUNKS_IN_FLIGHT, within_ns)
 
     def _check_in(self, ring: Ring) -> None:
         if not ring.give_up(GIVE_UP_S):
@@ -243,7 +235,7 @@ class Region:
 
     def _run(self, call: Callable[..., int], deadline: float | None, *arguments: int) -> int:
         """One operation without a buffer; its value."""
-        ring = self._check_out(nanoseconds(deadline))
+        ring = self._check_out(deadline_ns(deadline))
         try:
             ring.take(call, None, None, None, *arguments)
             return first_of(ring.wait(1)).result()
@@ -254,7 +246,7 @@ class Region:
                   deadline: float | None) -> None:
         """Reads or writes all of `data`."""
         length = len(data)
-        ring = self._check_out(nanoseconds(deadline))
+        ring = self._check_out(deadline_ns(deadline))
         try:
             if length <= CHUNK:
                 ring.take(call, None, buffer, data, offset, data, length, NULL)

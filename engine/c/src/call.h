@@ -152,6 +152,15 @@ inline Status hand_over_text(std::string_view text, char** to, std::size_t* leng
   return {};
 }
 
+/// The whole call of a function that gives its caller a text of `handle`. `length` may be null.
+template <typename Handle, typename Text>
+int give_text(Call call, const Handle* handle, char** to, std::size_t* length,
+              const Text& text) noexcept {
+  return call.on(handle).into(to, "text").run([&] {
+    return hand_over_text(text(), to, length, call.operation());
+  });
+}
+
 /// Makes a handle of a Result's value, or hands on its error.
 template <typename Handle, typename Value>
 Status make_handle(Result<Value>&& value, Handle** to) {

@@ -12,26 +12,38 @@
 namespace remora::c {
 namespace {
 
+/// Calls `copy` with each number that the options of C and those of the engine have in common.
+template <typename InC, typename InEngine, typename Copy>
+void copy_numbers(InC& in_c, InEngine& in_engine, const Copy& copy) noexcept {
+  copy(in_c.operation_deadline_ns, in_engine.operation_deadline);
+  copy(in_c.control_deadline_ns, in_engine.control_deadline);
+  copy(in_c.connect_for_ns, in_engine.connect_for);
+  copy(in_c.reconnect_for_ns, in_engine.reconnect_for);
+  copy(in_c.spin_ns, in_engine.spin);
+  copy(in_c.lane_depth, in_engine.lane_depth);
+  copy(in_c.lanes, in_engine.lanes);
+  copy(in_c.copy_threads, in_engine.copy_threads);
+  copy(in_c.bounce_slot_count, in_engine.bounce_slot_count);
+  copy(in_c.bounce_slot_bytes, in_engine.bounce_slot_bytes);
+  copy(in_c.mr_cache_from_bytes, in_engine.mr_cache_from_bytes);
+  copy(in_c.mr_cache_bytes, in_engine.mr_cache_bytes);
+}
+
+void put(std::uint64_t& to_ns, std::chrono::nanoseconds from) noexcept {
+  to_ns = static_cast<std::uint64_t>(from.count());
+}
+void put(std::chrono::nanoseconds& to, std::uint64_t from_ns) noexcept { to = duration(from_ns); }
+template <typename Number>
+void put(Number& to, Number from) noexcept {
+  to = from;
+}
+
 remora_engine_options default_options() noexcept {
   const EngineOptions options;
   remora_engine_options to{};
-  const auto ns = [](std::chrono::nanoseconds time) {
-    return static_cast<std::uint64_t>(time.count());
-  };
   to.size = sizeof(to);
-  to.operation_deadline_ns = ns(options.operation_deadline);
-  to.control_deadline_ns = ns(options.control_deadline);
-  to.connect_for_ns = ns(options.connect_for);
-  to.reconnect_for_ns = ns(options.reconnect_for);
-  to.spin_ns = ns(options.spin);
-  to.lane_depth = options.lane_depth;
-  to.lanes = options.lanes;
-  to.copy_threads = options.copy_threads;
-  to.bounce_slot_count = options.bounce_slot_count;
-  to.bounce_slot_bytes = options.bounce_slot_bytes;
+  copy_numbers(to, options, [](auto& in_c, const auto& in_engine) { put(in_c, in_engine); });
   to.huge_pages = REMORA_HUGE_PAGES_AUTO;
-  to.mr_cache_from_bytes = options.mr_cache_from_bytes;
-  to.mr_cache_bytes = options.mr_cache_bytes;
   return to;
 }
 
@@ -74,16 +86,7 @@ Result<EngineOptions> to_options(const remora_engine_options& from, Operation op
   EngineOptions to;
   if (from.client_name != nullptr) to.client_name = from.client_name;
   if (const Status key = put_key(from, to, operation); !key) return key.error();
-  to.operation_deadline = duration(from.operation_deadline_ns);
-  to.control_deadline = duration(from.control_deadline_ns);
-  to.connect_for = duration(from.connect_for_ns);
-  to.reconnect_for = duration(from.reconnect_for_ns);
-  to.spin = duration(from.spin_ns);
-  to.lane_depth = from.lane_depth;
-  to.lanes = from.lanes;
-  to.copy_threads = from.copy_threads;
-  to.bounce_slot_count = from.bounce_slot_count;
-  to.bounce_slot_bytes = from.bounce_slot_bytes;
+  copy_numbers(from, to, [](const auto& in_c, auto& in_engine) { put(in_engine, in_c); });
   bool ordinary_pages = false;
   for (const Status& flag :
        {put_flag(from.huge_pages, ordinary_pages, "huge_pages", operation),
@@ -91,8 +94,6 @@ Result<EngineOptions> to_options(const remora_engine_options& from, Operation op
         put_flag(from.tcp_payload_crc, to.tcp_payload_crc, "tcp_payload_crc", operation)})
     if (!flag) return flag.error();
   to.huge_pages = ordinary_pages ? HugePages::kNever : HugePages::kAuto;
-  to.mr_cache_from_bytes = from.mr_cache_from_bytes;
-  to.mr_cache_bytes = from.mr_cache_bytes;
   if (from.placement != nullptr) to.placement = from.placement;
   if (from.device != nullptr) to.device = from.device;
   if (from.on_session == nullptr) return to;
@@ -111,6 +112,7 @@ using remora::Code;
 using remora::Error;
 using remora::Status;
 using remora::c::Call;
+using remora::c::give_text;
 
 int remora_engine_options_init(remora_engine_options* options, size_t size) noexcept {
   Call call{"remora_engine_options_init", nullptr};
@@ -141,19 +143,14 @@ void remora_engine_free(remora_engine* engine) noexcept { remora::c::free_handle
 
 int remora_engine_status_json(const remora_engine* engine, char** text, size_t* length,
                               remora_error* error) noexcept {
-  Call call{"remora_engine_status_json", error};
-  return call.on(engine).into(text, "text").run([&] {
-    return remora::c::hand_over_text(engine->engine.status_json(), text, length, call.operation());
-  });
+  return give_text({"remora_engine_status_json", error}, engine, text, length,
+                   [&] { return engine->object.status_json(); });
 }
 
 int remora_engine_metrics(const remora_engine* engine, char** text, size_t* length,
                           remora_error* error) noexcept {
-  Call call{"remora_engine_metrics", error};
-  return call.on(engine).into(text, "text").run([&] {
-    return remora::c::hand_over_text(engine->engine.registry().text(), text, length,
-                                     call.operation());
-  });
+  return give_text({"remora_engine_metrics", error}, engine, text, length,
+                   [&] { return engine->object.registry().text(); });
 }
 
 int remora_set_log_handler(remora_log_handler handler, void* context, int level,

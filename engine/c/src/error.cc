@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 
 #include "call.h"
@@ -43,9 +44,18 @@ void retire(void* memory) noexcept {
 }
 
 namespace {
+
+/// A struct up to `message` is filled, also where later versions of the library know more fields: a
+/// program that was compiled before them has a smaller struct.
+constexpr std::size_t kFillableBytes =
+    offsetof(remora_error, message) + sizeof(remora_error::message);
+static_assert(kFillableBytes == sizeof(remora_error),
+              "a field behind `message` is one that hand_over() fills only where the size has it");
+
 bool is_fillable(const remora_error* error) noexcept {
-  return error != nullptr && is_aligned(error) && error->size >= sizeof(remora_error);
+  return error != nullptr && is_aligned(error) && error->size >= kFillableBytes;
 }
+
 }  // namespace
 
 void replace_message(std::string_view message, remora_error* to) noexcept {

@@ -22,27 +22,32 @@
 
 #include "handle.h"
 
+namespace remora::c {
+
+/// A handle that holds one object of the engine, and nothing else.
+template <Kind kOf, typename Object>
+struct Holder : Handle {
+  static constexpr auto kKind = kOf;
+  explicit Holder(Object&& made) noexcept : Handle{kKind}, object{std::move(made)} {}
+  Object object;
+};
+
+}  // namespace remora::c
+
 // NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
-struct remora_engine : remora::c::Handle {
-  static constexpr auto kKind = remora::c::Kind::kEngine;
+struct remora_engine : remora::c::Holder<remora::c::Kind::kEngine, remora::Engine> {
   static constexpr remora::Operation kName{"remora_engine"};
-  explicit remora_engine(remora::Engine&& made) noexcept : Handle{kKind}, engine{std::move(made)} {}
-  remora::Engine engine;
+  using Holder::Holder;
 };
 
-struct remora_session : remora::c::Handle {
-  static constexpr auto kKind = remora::c::Kind::kSession;
+struct remora_session : remora::c::Holder<remora::c::Kind::kSession, remora::Session> {
   static constexpr remora::Operation kName{"remora_session"};
-  explicit remora_session(remora::Session&& made) noexcept
-      : Handle{kKind}, session{std::move(made)} {}
-  remora::Session session;
+  using Holder::Holder;
 };
 
-struct remora_region : remora::c::Handle {
-  static constexpr auto kKind = remora::c::Kind::kRegion;
+struct remora_region : remora::c::Holder<remora::c::Kind::kRegion, remora::Region> {
   static constexpr remora::Operation kName{"remora_region"};
-  explicit remora_region(remora::Region&& made) noexcept : Handle{kKind}, region{std::move(made)} {}
-  remora::Region region;
+  using Holder::Holder;
 };
 
 struct remora_memory : remora::c::Handle {
@@ -77,26 +82,20 @@ struct remora_slots : remora::c::Handle {
   std::unique_ptr<remora_memory, Free> memory;
 };
 
-struct remora_region_list : remora::c::Handle {
-  static constexpr auto kKind = remora::c::Kind::kRegionList;
+struct remora_region_list
+    : remora::c::Holder<remora::c::Kind::kRegionList, std::vector<remora::RegionInfo>> {
   static constexpr remora::Operation kName{"remora_region_list"};
-  explicit remora_region_list(std::vector<remora::RegionInfo>&& made) noexcept
-      : Handle{kKind}, regions{std::move(made)} {}
-  std::vector<remora::RegionInfo> regions;
+  using Holder::Holder;
 };
 
-struct remora_server : remora::c::Handle {
-  static constexpr auto kKind = remora::c::Kind::kServer;
+struct remora_server : remora::c::Holder<remora::c::Kind::kServer, remora::Server> {
   static constexpr remora::Operation kName{"remora_server"};
-  explicit remora_server(remora::Server&& made) noexcept : Handle{kKind}, server{std::move(made)} {}
-  remora::Server server;
+  using Holder::Holder;
 };
 
-struct remora_view : remora::c::Handle {
-  static constexpr auto kKind = remora::c::Kind::kView;
+struct remora_view : remora::c::Holder<remora::c::Kind::kView, remora::RegionView> {
   static constexpr remora::Operation kName{"remora_view"};
-  explicit remora_view(remora::RegionView&& made) noexcept : Handle{kKind}, view{std::move(made)} {}
-  remora::RegionView view;
+  using Holder::Holder;
 };
 // NOLINTEND(readability-identifier-naming)
 
@@ -132,6 +131,8 @@ static_assert(std::is_trivially_copyable_v<Target> && std::is_trivially_copyable
 
 /// Conversions that session.cc and server.cc share.
 [[nodiscard]] remora_region_info to_info(const RegionInfo& info) noexcept;
+/// Fills `to`, unless it is null, or hands on the error.
+Status give_info(const Result<RegionInfo>& info, remora_region_info* to) noexcept;
 Result<RegionSpec> to_spec(const remora_region_spec& spec, Operation operation);
 Result<Removal> to_removal(int removal, Operation operation);
 

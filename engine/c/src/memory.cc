@@ -33,7 +33,7 @@ int remora_engine_register_memory(const remora_engine* engine, void* data, size_
   call.on(engine).into(static_cast<std::byte*>(data), "data").into(memory, "memory");
   return call.run([&] {
     return remora::c::make_handle(
-        engine->engine.register_memory({static_cast<std::byte*>(data), length}), memory);
+        engine->object.register_memory({static_cast<std::byte*>(data), length}), memory);
   });
 }
 void remora_memory_free(remora_memory* memory) noexcept { remora::c::free_handle(memory); }
@@ -41,7 +41,7 @@ void remora_memory_free(remora_memory* memory) noexcept { remora::c::free_handle
 int remora_engine_allocate_slots(const remora_engine* engine, size_t count, size_t slot_bytes,
                                  remora_slots** slots, remora_error* error) noexcept {
   return Call{"remora_engine_allocate_slots", error}.on(engine).into(slots, "slots").run([&] {
-    return remora::c::make_handle(engine->engine.allocate_slots(count, slot_bytes), slots);
+    return remora::c::make_handle(engine->object.allocate_slots(count, slot_bytes), slots);
   });
 }
 void remora_slots_free(remora_slots* slots) noexcept { remora::c::free_handle(slots); }

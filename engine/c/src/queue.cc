@@ -21,6 +21,7 @@ using remora::Code;
 using remora::Completion;
 using remora::Completions;
 using remora::Error;
+using remora::Queue;
 using remora::Source;
 using remora::Status;
 using remora::Target;
@@ -29,7 +30,9 @@ using remora::c::Call;
 using remora::c::is_aligned;
 using remora::c::is_live;
 using remora::c::source_of;
+using remora::c::sources;
 using remora::c::target_of;
+using remora::c::targets;
 using remora::c::to_code;
 using remora::c::to_reason;
 using remora::detail::CompletionValues;
@@ -94,6 +97,14 @@ namespace {
   return std::bit_cast<std::uint64_t>(ticket);
 }
 
+/// `body` gives the queue an operation. The word of its ticket; 0 where the queue cannot be used.
+template <typename Body>
+[[gnu::always_inline]] inline std::uint64_t take(remora_queue* queue, const Body& body) noexcept {
+  if (!is_live(queue)) [[unlikely]]
+    return 0;
+  return word_of(body(queue->queue));
+}
+
 /// The bytes of an operation, of which there is none for a handle that cannot be used: the
 /// operation then fails.
 [[nodiscard]] Target checked_target(void* data, std::size_t length,
@@ -130,15 +141,17 @@ namespace {
                                                         void* into, std::size_t length,
                                                         const remora_memory* memory,
                                                         std::uint64_t tag) noexcept {
-  if (!is_live(queue)) return 0;
-  return word_of(queue->queue.read(ByteOffset{offset}, checked_target(into, length, memory), tag));
+  return take(queue, [&](Queue& to) {
+    return to.read(ByteOffset{offset}, checked_target(into, length, memory), tag);
+  });
 }
 [[gnu::cold, gnu::noinline]] std::uint64_t write_closely(remora_queue* queue, std::uint64_t offset,
                                                          const void* from, std::size_t length,
                                                          const remora_memory* memory,
                                                          std::uint64_t tag) noexcept {
-  if (!is_live(queue)) return 0;
-  return word_of(queue->queue.write(ByteOffset{offset}, checked_source(from, length, memory), tag));
+  return take(queue, [&](Queue& to) {
+    return to.write(ByteOffset{offset}, checked_source(from, length, memory), tag);
+  });
 }
 
 [[nodiscard]] inline std::size_t checked_count(const remora_piece* pieces,
@@ -224,7 +237,7 @@ int remora_queue_create(const remora_region* region, const remora_queue_options*
     remora::QueueOptions made;
     if (given.depth != 0) made.depth = given.depth;
     made.deadline = remora::c::duration(given.deadline_ns);
-    return remora::c::make_handle(region->region.queue(made), queue);
+    return remora::c::make_handle(region->object.queue(made), queue);
   });
 }
 void remora_queue_free(remora_queue* queue) noexcept { remora::c::free_handle(queue); }
@@ -258,58 +271,51 @@ uint64_t remora_queue_write(remora_queue* queue, uint64_t offset, const void* fr
 
 uint64_t remora_queue_read_pieces(remora_queue* queue, uint64_t offset, const remora_piece* pieces,
                                   size_t count, uint64_t tag) noexcept {
-  if (!is_live(queue)) [[unlikely]]
-    return 0;
-  const auto into = remora::c::targets(pieces, checked_count(pieces, count));
-  return word_of(queue->queue.read(ByteOffset{offset}, into, tag));
+  return take(queue, [&](Queue& to) {
+    return to.read(ByteOffset{offset}, targets(pieces, checked_count(pieces, count)), tag);
+  });
 }
 
 uint64_t remora_queue_write_pieces(remora_queue* queue, uint64_t offset, const remora_piece* pieces,
                                    size_t count, uint64_t tag) noexcept {
-  if (!is_live(queue)) [[unlikely]]
-    return 0;
-  const auto from = remora::c::sources(pieces, checked_count(pieces, count));
-  return word_of(queue->queue.write(ByteOffset{offset}, from, tag));
+  return take(queue, [&](Queue& to) {
+    return to.write(ByteOffset{offset}, sources(pieces, checked_count(pieces, count)), tag);
+  });
 }
 
 uint64_t remora_queue_write_notify(remora_queue* queue, uint64_t offset, const void* from,
                                    size_t length, const remora_memory* memory, uint32_t notice,
                                    uint64_t tag) noexcept {
-  if (!is_live(queue)) [[unlikely]]
-    return 0;
-  return word_of(queue->queue.write_notify(ByteOffset{offset}, checked_source(from, length, memory),
-                                           notice, tag));
+  return take(queue, [&](Queue& to) {
+    return to.write_notify(ByteOffset{offset}, checked_source(from, length, memory), notice, tag);
+  });
 }
 
 uint64_t remora_queue_write_zeroes(remora_queue* queue, uint64_t offset, uint64_t length,
                                    uint64_t tag) noexcept {
-  if (!is_live(queue)) [[unlikely]]
-    return 0;
-  return word_of(queue->queue.write_zeroes(ByteOffset{offset}, length, tag));
+  return take(queue, [&](Queue& to) { return to.write_zeroes(ByteOffset{offset}, length, tag); });
 }
 
 uint64_t remora_queue_flush_visible(remora_queue* queue, uint64_t tag) noexcept {
-  return is_live(queue) ? word_of(queue->queue.flush_visible(tag)) : 0;
+  return take(queue, [&](Queue& to) { return to.flush_visible(tag); });
 }
 
 uint64_t remora_queue_compare_swap(remora_queue* queue, uint64_t offset, uint64_t expected,
                                    uint64_t desired, uint64_t tag) noexcept {
-  if (!is_live(queue)) [[unlikely]]
-    return 0;
-  return word_of(queue->queue.compare_swap(ByteOffset{offset}, expected, desired, tag));
+  return take(queue, [&](Queue& to) {
+    return to.compare_swap(ByteOffset{offset}, expected, desired, tag);
+  });
 }
 
 uint64_t remora_queue_fetch_add(remora_queue* queue, uint64_t offset, uint64_t delta,
                                 uint64_t tag) noexcept {
-  if (!is_live(queue)) [[unlikely]]
-    return 0;
-  return word_of(queue->queue.fetch_add(ByteOffset{offset}, delta, tag));
+  return take(queue, [&](Queue& to) { return to.fetch_add(ByteOffset{offset}, delta, tag); });
 }
 
 int remora_queue_select(remora_queue* queue, const remora_region* region,
                         remora_error* error) noexcept {
   return Call{"remora_queue_select", error}.on(queue).on(region).run(
-      [&] { return queue->queue.select(region->region); });
+      [&] { return queue->queue.select(region->object); });
 }
 
 int remora_queue_submit(remora_queue* queue, remora_error* error) noexcept {

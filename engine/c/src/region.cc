@@ -86,6 +86,17 @@ class Outcomes {
   std::size_t count_;
 };
 
+/// Opens a region, `open` with the rights.
+template <typename Open>
+int open_by_uri(Call call, const remora_engine* engine, const char* uri, std::uint32_t rights,
+                remora_region** region, const Open& open) noexcept {
+  return call.on(engine).text(uri, "uri").into(region, "region").run([&]() -> Status {
+    const auto asked = to_rights(rights, call.operation());
+    if (!asked) return asked.error();
+    return make_handle(open(*asked), region);
+  });
+}
+
 /// Checks the arguments of a call with many pairs, and makes it. `body` has the options.
 template <typename Pair, typename Body>
 int run_many(Call& call, const remora_region* region, Pair* pairs, std::size_t count,
@@ -114,22 +125,16 @@ using remora::c::is_live;
 
 int remora_engine_open_region(const remora_engine* engine, const char* uri, uint32_t rights,
                               remora_region** region, remora_error* error) noexcept {
-  Call call{"remora_engine_open_region", error};
-  return call.on(engine).text(uri, "uri").into(region, "region").run([&]() -> Status {
-    const auto asked = remora::c::to_rights(rights, call.operation());
-    if (!asked) return asked.error();
-    return remora::c::make_handle(engine->engine.open_region(uri, *asked), region);
-  });
+  return remora::c::open_by_uri(
+      {"remora_engine_open_region", error}, engine, uri, rights, region,
+      [&](remora::Rights asked) { return engine->object.open_region(uri, asked); });
 }
 
 int remora_engine_fence_region(const remora_engine* engine, const char* uri, uint32_t rights,
                                remora_region** region, remora_error* error) noexcept {
-  Call call{"remora_engine_fence_region", error};
-  return call.on(engine).text(uri, "uri").into(region, "region").run([&]() -> Status {
-    const auto asked = remora::c::to_rights(rights, call.operation());
-    if (!asked) return asked.error();
-    return remora::c::make_handle(engine->engine.fence_region(uri, *asked), region);
-  });
+  return remora::c::open_by_uri(
+      {"remora_engine_fence_region", error}, engine, uri, rights, region,
+      [&](remora::Rights asked) { return engine->object.fence_region(uri, asked); });
 }
 
 void remora_region_free(remora_region* region) noexcept { remora::c::free_handle(region); }
@@ -137,37 +142,37 @@ void remora_region_free(remora_region* region) noexcept { remora::c::free_handle
 int remora_region_info_of(const remora_region* region, remora_region_info* info,
                           remora_error* error) noexcept {
   return Call{"remora_region_info_of", error}.on(region).fills(info, "info").run([&]() -> Status {
-    remora::c::fill(info, remora::c::to_info(region->region.info()));
+    remora::c::fill(info, remora::c::to_info(region->object.info()));
     return {};
   });
 }
 
 uint64_t remora_region_size_bytes(const remora_region* region) noexcept {
-  return is_live(region) ? region->region.size_bytes() : 0;
+  return is_live(region) ? region->object.size_bytes() : 0;
 }
 uint32_t remora_region_rights(const remora_region* region) noexcept {
-  return is_live(region) ? static_cast<std::uint32_t>(region->region.rights()) : 0;
+  return is_live(region) ? static_cast<std::uint32_t>(region->object.rights()) : 0;
 }
 int remora_region_transport(const remora_region* region) noexcept {
-  return is_live(region) ? static_cast<int>(region->region.transport()) : REMORA_TRANSPORT_AUTO;
+  return is_live(region) ? static_cast<int>(region->object.transport()) : REMORA_TRANSPORT_AUTO;
 }
 const char* remora_region_transport_reason(const remora_region* region) noexcept {
-  return is_live(region) ? region->region.transport_reason().c_str() : "";
+  return is_live(region) ? region->object.transport_reason().c_str() : "";
 }
 int remora_region_connected(const remora_region* region) noexcept {
-  return is_live(region) && region->region.connected() ? 1 : 0;
+  return is_live(region) && region->object.connected() ? 1 : 0;
 }
 
 int remora_region_settled(const remora_region* region, uint64_t deadline_ns,
                           remora_error* error) noexcept {
   return Call{"remora_region_settled", error}.on(region).run(
-      [&] { return region->region.settled(duration(deadline_ns)); });
+      [&] { return region->object.settled(duration(deadline_ns)); });
 }
 
 int remora_region_fence(const remora_region* region, remora_region** fenced,
                         remora_error* error) noexcept {
   return Call{"remora_region_fence", error}.on(region).into(fenced, "fenced").run([&] {
-    return remora::c::make_handle(region->region.fence(), fenced);
+    return remora::c::make_handle(region->object.fence(), fenced);
   });
 }
 
@@ -177,7 +182,7 @@ int remora_region_reopen(const remora_region* region, remora_region** reopened, 
   call.on(region).into(reopened, "reopened");
   if (same_contents != nullptr) call.into(same_contents, "same_contents");
   return call.run([&]() -> Status {
-    auto again = region->region.reopen();
+    auto again = region->object.reopen();
     if (!again) return again.error();
     const Status made =
         remora::c::make_handle(remora::Result<remora::Region>{std::move(again->region)}, reopened);
@@ -190,7 +195,7 @@ int remora_region_read(const remora_region* region, uint64_t offset, void* into,
                        const remora_memory* memory, uint64_t deadline_ns,
                        remora_error* error) noexcept {
   return Call{"remora_region_read", error}.on(region).on_any(memory).run([&] {
-    return region->region.read(ByteOffset{offset}, remora::c::target_of(into, length, memory),
+    return region->object.read(ByteOffset{offset}, remora::c::target_of(into, length, memory),
                                duration(deadline_ns));
   });
 }
@@ -199,7 +204,7 @@ int remora_region_write(const remora_region* region, uint64_t offset, const void
                         size_t length, const remora_memory* memory, uint64_t deadline_ns,
                         remora_error* error) noexcept {
   return Call{"remora_region_write", error}.on(region).on_any(memory).run([&] {
-    return region->region.write(ByteOffset{offset}, remora::c::source_of(from, length, memory),
+    return region->object.write(ByteOffset{offset}, remora::c::source_of(from, length, memory),
                                 duration(deadline_ns));
   });
 }
@@ -208,7 +213,7 @@ int remora_region_read_pieces(const remora_region* region, uint64_t offset,
                               const remora_piece* pieces, size_t count, uint64_t deadline_ns,
                               remora_error* error) noexcept {
   return Call{"remora_region_read_pieces", error}.on(region).into(pieces, "pieces").run([&] {
-    return region->region.read(ByteOffset{offset}, remora::c::targets(pieces, count),
+    return region->object.read(ByteOffset{offset}, remora::c::targets(pieces, count),
                                duration(deadline_ns));
   });
 }
@@ -217,7 +222,7 @@ int remora_region_write_pieces(const remora_region* region, uint64_t offset,
                                const remora_piece* pieces, size_t count, uint64_t deadline_ns,
                                remora_error* error) noexcept {
   return Call{"remora_region_write_pieces", error}.on(region).into(pieces, "pieces").run([&] {
-    return region->region.write(ByteOffset{offset}, remora::c::sources(pieces, count),
+    return region->object.write(ByteOffset{offset}, remora::c::sources(pieces, count),
                                 duration(deadline_ns));
   });
 }
@@ -226,7 +231,7 @@ int remora_region_write_notify(const remora_region* region, uint64_t offset, con
                                size_t length, const remora_memory* memory, uint32_t notice,
                                uint64_t deadline_ns, remora_error* error) noexcept {
   return Call{"remora_region_write_notify", error}.on(region).on_any(memory).run([&] {
-    return region->region.write_notify(ByteOffset{offset},
+    return region->object.write_notify(ByteOffset{offset},
                                        remora::c::source_of(from, length, memory), notice,
                                        duration(deadline_ns));
   });
@@ -235,14 +240,14 @@ int remora_region_write_notify(const remora_region* region, uint64_t offset, con
 int remora_region_write_zeroes(const remora_region* region, uint64_t offset, uint64_t length,
                                uint64_t deadline_ns, remora_error* error) noexcept {
   return Call{"remora_region_write_zeroes", error}.on(region).run([&] {
-    return region->region.write_zeroes(ByteOffset{offset}, length, duration(deadline_ns));
+    return region->object.write_zeroes(ByteOffset{offset}, length, duration(deadline_ns));
   });
 }
 
 int remora_region_flush_visible(const remora_region* region, uint64_t deadline_ns,
                                 remora_error* error) noexcept {
   return Call{"remora_region_flush_visible", error}.on(region).run(
-      [&] { return region->region.flush_visible(duration(deadline_ns)); });
+      [&] { return region->object.flush_visible(duration(deadline_ns)); });
 }
 
 int remora_region_compare_swap(const remora_region* region, uint64_t offset, uint64_t expected,
@@ -250,7 +255,7 @@ int remora_region_compare_swap(const remora_region* region, uint64_t offset, uin
                                remora_error* error) noexcept {
   return Call{"remora_region_compare_swap", error}.on(region).into(before, "before").run([&] {
     return remora::c::give_before(
-        region->region.compare_swap(ByteOffset{offset}, expected, desired, duration(deadline_ns)),
+        region->object.compare_swap(ByteOffset{offset}, expected, desired, duration(deadline_ns)),
         before);
   });
 }
@@ -259,7 +264,7 @@ int remora_region_fetch_add(const remora_region* region, uint64_t offset, uint64
                             uint64_t* before, uint64_t deadline_ns, remora_error* error) noexcept {
   return Call{"remora_region_fetch_add", error}.on(region).into(before, "before").run([&] {
     return remora::c::give_before(
-        region->region.fetch_add(ByteOffset{offset}, delta, duration(deadline_ns)), before);
+        region->object.fetch_add(ByteOffset{offset}, delta, duration(deadline_ns)), before);
   });
 }
 
@@ -269,7 +274,7 @@ int remora_region_read_many(const remora_region* region, const remora_pair* pair
   Call call{"remora_region_read_many", error};
   return remora::c::run_many(
       call, region, pairs, count, each, deadline_ns, [&](const remora::ManyOptions& options) {
-        return region->region.read_many({reinterpret_cast<const remora::ReadPair*>(pairs), count},
+        return region->object.read_many({reinterpret_cast<const remora::ReadPair*>(pairs), count},
                                         options);
       });
 }
@@ -280,7 +285,7 @@ int remora_region_write_many(const remora_region* region, const remora_pair* pai
   Call call{"remora_region_write_many", error};
   return remora::c::run_many(
       call, region, pairs, count, each, deadline_ns, [&](const remora::ManyOptions& options) {
-        return region->region.write_many({reinterpret_cast<const remora::WritePair*>(pairs), count},
+        return region->object.write_many({reinterpret_cast<const remora::WritePair*>(pairs), count},
                                          options);
       });
 }
@@ -291,7 +296,7 @@ int remora_region_fetch_add_many(const remora_region* region, remora_add_pair* p
   Call call{"remora_region_fetch_add_many", error};
   return remora::c::run_many(
       call, region, pairs, count, each, deadline_ns, [&](const remora::ManyOptions& options) {
-        return region->region.fetch_add_many(
+        return region->object.fetch_add_many(
             {reinterpret_cast<remora::FetchAddPair*>(pairs), count}, options);
       });
 }
@@ -302,7 +307,7 @@ int remora_region_compare_swap_many(const remora_region* region, remora_swap_pai
   Call call{"remora_region_compare_swap_many", error};
   return remora::c::run_many(
       call, region, pairs, count, each, deadline_ns, [&](const remora::ManyOptions& options) {
-        return region->region.compare_swap_many(
+        return region->object.compare_swap_many(
             {reinterpret_cast<remora::CompareSwapPair*>(pairs), count}, options);
       });
 }

@@ -42,19 +42,13 @@ std::string lines_of(const std::vector<std::string>& lines) {
   return text;
 }
 
-Status give_info(const Result<RegionInfo>& info, remora_region_info* to) noexcept {
-  if (!info) return info.error();
-  fill(to, to_info(*info));
-  return {};
-}
-
 }  // namespace
 }  // namespace remora::c
 
 using remora::ByteOffset;
 using remora::Status;
 using remora::c::Call;
-using remora::c::hand_over_text;
+using remora::c::give_text;
 using remora::c::is_live;
 
 int remora_server_start_file(const char* path, remora_server** server, char** diagnostics,
@@ -76,14 +70,14 @@ int remora_server_start_text(const char* text, const char* name, remora_server**
 
 int remora_server_stop(remora_server* server, remora_error* error) noexcept {
   return Call{"remora_server_stop", error}.on(server).run([&]() -> Status {
-    server->server.stop();
+    server->object.stop();
     return {};
   });
 }
 
 int remora_server_expedite_stop(remora_server* server) noexcept {
   return Call{"remora_server_expedite_stop", nullptr}.on(server).run([&]() -> Status {
-    server->server.expedite_stop();
+    server->object.expedite_stop();
     return {};
   });
 }
@@ -91,40 +85,31 @@ int remora_server_expedite_stop(remora_server* server) noexcept {
 void remora_server_free(remora_server* server) noexcept { remora::c::free_handle(server); }
 
 uint16_t remora_server_port(const remora_server* server) noexcept {
-  return is_live(server) ? server->server.port() : 0;
+  return is_live(server) ? server->object.port() : 0;
 }
 
 int remora_server_metrics_address(const remora_server* server, char** text,
                                   remora_error* error) noexcept {
-  Call call{"remora_server_metrics_address", error};
-  return call.on(server).into(text, "text").run([&] {
-    return hand_over_text(server->server.metrics_address(), text, nullptr, call.operation());
-  });
+  return give_text({"remora_server_metrics_address", error}, server, text, nullptr,
+                   [&] { return server->object.metrics_address(); });
 }
 
 int remora_server_listening(const remora_server* server, char** text,
                             remora_error* error) noexcept {
-  Call call{"remora_server_listening", error};
-  return call.on(server).into(text, "text").run([&] {
-    return hand_over_text(remora::c::lines_of(server->server.listening()), text, nullptr,
-                          call.operation());
-  });
+  return give_text({"remora_server_listening", error}, server, text, nullptr,
+                   [&] { return remora::c::lines_of(server->object.listening()); });
 }
 
 int remora_server_status_json(const remora_server* server, char** text, size_t* length,
                               remora_error* error) noexcept {
-  Call call{"remora_server_status_json", error};
-  return call.on(server).into(text, "text").run([&] {
-    return hand_over_text(server->server.status_json(), text, length, call.operation());
-  });
+  return give_text({"remora_server_status_json", error}, server, text, length,
+                   [&] { return server->object.status_json(); });
 }
 
 int remora_server_metrics(const remora_server* server, char** text, size_t* length,
                           remora_error* error) noexcept {
-  Call call{"remora_server_metrics", error};
-  return call.on(server).into(text, "text").run([&] {
-    return hand_over_text(server->server.registry().text(), text, length, call.operation());
-  });
+  return give_text({"remora_server_metrics", error}, server, text, length,
+                   [&] { return server->object.registry().text(); });
 }
 
 int remora_server_status(const remora_server* server, remora_server_counts* counts,
@@ -133,7 +118,7 @@ int remora_server_status(const remora_server* server, remora_server_counts* coun
       .on(server)
       .fills(counts, "counts")
       .run([&]() -> Status {
-        const remora::ServerStatus told = server->server.status();
+        const remora::ServerStatus told = server->object.status();
         remora::c::fill(counts,
                         remora_server_counts{.size = 0,
                                              .sessions = told.sessions,
@@ -154,7 +139,7 @@ int remora_server_create_region(const remora_server* server, const remora_region
   return call.run([&]() -> Status {
     const auto made = remora::c::to_spec(given, call.operation());
     if (!made) return made.error();
-    return remora::c::give_info(server->server.create_region(*made), info);
+    return remora::c::give_info(server->object.create_region(*made), info);
   });
 }
 
@@ -164,7 +149,7 @@ int remora_server_remove_region(const remora_server* server, const char* name, i
   return call.on(server).text(name, "name").run([&]() -> Status {
     const auto how = remora::c::to_removal(removal, call.operation());
     if (!how) return how.error();
-    return server->server.remove_region(name, *how);
+    return server->object.remove_region(name, *how);
   });
 }
 
@@ -175,7 +160,7 @@ int remora_server_resize_region(const remora_server* server, const char* name, u
       .text(name, "name")
       .fills_any(info, "info")
       .run([&] {
-        return remora::c::give_info(server->server.resize_region(name, size_bytes), info);
+        return remora::c::give_info(server->object.resize_region(name, size_bytes), info);
       });
 }
 
@@ -183,7 +168,7 @@ int remora_server_regions(const remora_server* server, remora_region_list** list
                           remora_error* error) noexcept {
   return Call{"remora_server_regions", error}.on(server).into(list, "list").run([&] {
     return remora::c::make_handle(
-        remora::Result<std::vector<remora::RegionInfo>>{server->server.regions()}, list);
+        remora::Result<std::vector<remora::RegionInfo>>{server->object.regions()}, list);
   });
 }
 
@@ -192,8 +177,8 @@ int remora_server_on_notice(const remora_server* server, const char* region,
                             remora_error* error) noexcept {
   Call call{"remora_server_on_notice", error};
   return call.on(server).text(region, "region").run([&] {
-    if (handler == nullptr) return server->server.on_notify(region, {});
-    return server->server.on_notify(region, [handler, context](const remora::Notification& told) {
+    if (handler == nullptr) return server->object.on_notify(region, {});
+    return server->object.on_notify(region, [handler, context](const remora::Notification& told) {
       const remora_notice notice{.size = sizeof(remora_notice),
                                  .region = told.region.c_str(),
                                  .offset = told.offset.bytes,
@@ -209,20 +194,20 @@ int remora_server_view(const remora_server* server, const char* region, remora_v
                        remora_error* error) noexcept {
   Call call{"remora_server_view", error};
   return call.on(server).text(region, "region").into(view, "view").run([&] {
-    return remora::c::make_handle(server->server.view(region), view);
+    return remora::c::make_handle(server->object.view(region), view);
   });
 }
 void remora_view_free(remora_view* view) noexcept { remora::c::free_handle(view); }
 
 uint64_t remora_view_size_bytes(const remora_view* view) noexcept {
-  return is_live(view) ? view->view.size_bytes() : 0;
+  return is_live(view) ? view->object.size_bytes() : 0;
 }
 
 int remora_view_read(const remora_view* view, uint64_t offset, void* into, size_t length,
                      remora_error* error) noexcept {
   auto* const bytes = static_cast<std::byte*>(into);
   return Call{"remora_view_read", error}.on(view).into(bytes, "into").run([&] {
-    return view->view.read(ByteOffset{offset}, {bytes, length});
+    return view->object.read(ByteOffset{offset}, {bytes, length});
   });
 }
 
@@ -230,7 +215,7 @@ int remora_view_write(const remora_view* view, uint64_t offset, const void* from
                       remora_error* error) noexcept {
   const auto* const bytes = static_cast<const std::byte*>(from);
   return Call{"remora_view_write", error}.on(view).into(bytes, "from").run([&] {
-    return view->view.write(ByteOffset{offset}, {bytes, length});
+    return view->object.write(ByteOffset{offset}, {bytes, length});
   });
 }
 
@@ -240,7 +225,7 @@ int remora_view_extents(const remora_view* view, remora_extent* extents, size_t 
   call.on(view).into(count, "count");
   if (capacity != 0) call.into(extents, "extents");
   return call.run([&]() -> Status {
-    const auto found = view->view.extents();
+    const auto found = view->object.extents();
     *count = found.size();
     for (std::size_t i = 0; i < std::min(capacity, found.size()); ++i)
       extents[i] = {.data = found[i].data(), .length = found[i].size()};

@@ -26,6 +26,12 @@ remora_region_info to_info(const RegionInfo& info) noexcept {
   return to;
 }
 
+Status give_info(const Result<RegionInfo>& info, remora_region_info* to) noexcept {
+  if (!info) return info.error();
+  fill(to, to_info(*info));
+  return {};
+}
+
 namespace {
 
 Error wrong(Operation operation, Operation field) {
@@ -72,20 +78,11 @@ Result<Removal> to_removal(int removal, Operation operation) {
   return static_cast<Removal>(removal);
 }
 
-namespace {
-
 static_assert(static_cast<int>(Removal::kNow) == REMORA_REMOVE_NOW);
 static_assert(static_cast<int>(Lifetime::kTtl) == REMORA_LIFETIME_TTL);
 static_assert(static_cast<int>(TransportKind::kTcp) == REMORA_TRANSPORT_TCP);
 static_assert(static_cast<unsigned>(Rights::kAll) == REMORA_RIGHT_ALL);
 
-Status give_info(const Result<RegionInfo>& info, remora_region_info* to) noexcept {
-  if (!info) return info.error();
-  fill(to, to_info(*info));
-  return {};
-}
-
-}  // namespace
 }  // namespace remora::c
 
 using remora::Status;
@@ -97,7 +94,7 @@ int remora_engine_connect(const remora_engine* engine, const char* uri, remora_s
                           remora_error* error) noexcept {
   Call call{"remora_engine_connect", error};
   return call.on(engine).text(uri, "uri").into(session, "session").run([&] {
-    return remora::c::make_handle(engine->engine.connect(uri), session);
+    return remora::c::make_handle(engine->object.connect(uri), session);
   });
 }
 void remora_session_free(remora_session* session) noexcept { remora::c::free_handle(session); }
@@ -106,7 +103,7 @@ int remora_session_server(const remora_session* session, remora_server_info* inf
                           remora_error* error) noexcept {
   Call call{"remora_session_server", error};
   return call.on(session).fills(info, "info").run([&]() -> Status {
-    const remora::ServerInfo& told = session->session.server();
+    const remora::ServerInfo& told = session->object.server();
     remora_server_info to{};
     to.boot_id = told.boot_id;
     to.memory_id = told.memory_id;
@@ -122,16 +119,16 @@ int remora_session_server(const remora_session* session, remora_server_info* inf
 }
 
 int remora_session_transport(const remora_session* session) noexcept {
-  return is_live(session) ? static_cast<int>(session->session.transport()) : REMORA_TRANSPORT_AUTO;
+  return is_live(session) ? static_cast<int>(session->object.transport()) : REMORA_TRANSPORT_AUTO;
 }
 int remora_session_connected(const remora_session* session) noexcept {
-  return is_live(session) && session->session.connected() ? 1 : 0;
+  return is_live(session) && session->object.connected() ? 1 : 0;
 }
 
 int remora_session_settled(const remora_session* session, uint64_t deadline_ns,
                            remora_error* error) noexcept {
   return Call{"remora_session_settled", error}.on(session).run(
-      [&] { return session->session.settled(remora::c::duration(deadline_ns)); });
+      [&] { return session->object.settled(remora::c::duration(deadline_ns)); });
 }
 
 int remora_session_create_region(const remora_session* session, const remora_region_spec* spec,
@@ -142,7 +139,7 @@ int remora_session_create_region(const remora_session* session, const remora_reg
   return call.run([&]() -> Status {
     const auto made = remora::c::to_spec(given, call.operation());
     if (!made) return made.error();
-    return remora::c::give_info(session->session.create_region(*made), info);
+    return remora::c::give_info(session->object.create_region(*made), info);
   });
 }
 
@@ -152,7 +149,7 @@ int remora_session_stat(const remora_session* session, const char* name, remora_
       .on(session)
       .text(name, "name")
       .fills(info, "info")
-      .run([&] { return remora::c::give_info(session->session.stat(name), info); });
+      .run([&] { return remora::c::give_info(session->object.stat(name), info); });
 }
 
 int remora_session_access(const remora_session* session, const char* name,
@@ -162,7 +159,7 @@ int remora_session_access(const remora_session* session, const char* name,
   call.on(session).text(name, "name").into(count, "count");
   if (capacity != 0) call.into(entries, "entries");
   return call.run([&]() -> Status {
-    const auto info = session->session.stat(name);
+    const auto info = session->object.stat(name);
     if (!info) return info.error();
     *count = info->access.size();
     for (std::size_t i = 0; i < std::min(capacity, *count); ++i) {
@@ -181,7 +178,7 @@ int remora_session_remove_region(const remora_session* session, const char* name
   return call.on(session).text(name, "name").run([&]() -> Status {
     const auto how = remora::c::to_removal(removal, call.operation());
     if (!how) return how.error();
-    return session->session.remove_region(name, *how);
+    return session->object.remove_region(name, *how);
   });
 }
 
@@ -193,14 +190,14 @@ int remora_session_resize_region(const remora_session* session, const char* name
       .text(name, "name")
       .fills_any(info, "info")
       .run([&] {
-        return remora::c::give_info(session->session.resize_region(name, size_bytes), info);
+        return remora::c::give_info(session->object.resize_region(name, size_bytes), info);
       });
 }
 
 int remora_session_usage(const remora_session* session, remora_usage* usage,
                          remora_error* error) noexcept {
   return Call{"remora_session_usage", error}.on(session).fills(usage, "usage").run([&]() -> Status {
-    const auto told = session->session.usage();
+    const auto told = session->object.usage();
     if (!told) return told.error();
     fill(usage, remora_usage{.size = 0,
                              .client_bytes = told->client_bytes,
@@ -217,24 +214,24 @@ int remora_session_usage(const remora_session* session, remora_usage* usage,
 int remora_session_regions(const remora_session* session, remora_region_list** list,
                            remora_error* error) noexcept {
   return Call{"remora_session_regions", error}.on(session).into(list, "list").run([&] {
-    return remora::c::make_handle(session->session.regions(), list);
+    return remora::c::make_handle(session->object.regions(), list);
   });
 }
 void remora_region_list_free(remora_region_list* list) noexcept { remora::c::free_handle(list); }
 
 size_t remora_region_list_count(const remora_region_list* list) noexcept {
-  return is_live(list) ? list->regions.size() : 0;
+  return is_live(list) ? list->object.size() : 0;
 }
 
 int remora_region_list_get(const remora_region_list* list, size_t index, remora_region_info* info,
                            remora_error* error) noexcept {
   Call call{"remora_region_list_get", error};
   return call.on(list).fills(info, "info").run([&]() -> Status {
-    if (index >= list->regions.size())
+    if (index >= list->object.size())
       return remora::Error{remora::Code::kOutOfRange, call.operation()}
           .with_subject("index")
-          .with_limit(index, list->regions.size());
-    fill(info, remora::c::to_info(list->regions[index]));
+          .with_limit(index, list->object.size());
+    fill(info, remora::c::to_info(list->object[index]));
     return {};
   });
 }

@@ -17,6 +17,15 @@ class DoctorMemoryTest : public DoctorTest {
   [[nodiscard]] Finding locked(const Needs& needs) const {
     return finding_of(check_locked_memory(machine(), needs, devices()), "memlock");
   }
+  [[nodiscard]] Finding lock_capability() const {
+    return finding_of(check_lock_capability(machine(), {}), "ipc-lock");
+  }
+  [[nodiscard]] Finding huge_pages(const config::ServerConfig& pool) const {
+    return finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages");
+  }
+  [[nodiscard]] Finding userfaultfd() const {
+    return finding_of(check_userfaultfd(machine()), "userfaultfd");
+  }
 };
 
 TEST_F(DoctorMemoryTest, UnlimitedIsGreen) {
@@ -82,7 +91,7 @@ TEST_F(DoctorMemoryTest, CapabilityOfAUserNamespaceIsInert) {
   put("/proc/self/status", "CapEff:\t0000000000004000\n");
   put("/proc/self/uid_map", "         0     100000      65536\n");
   EXPECT_EQ(locked({}).colour, Colour::kRed);
-  const Finding finding = finding_of(check_lock_capability(machine(), {}), "ipc-lock");
+  const Finding finding = lock_capability();
   EXPECT_EQ(finding.colour, Colour::kYellow);
   EXPECT_EQ(finding.found, "CAP_IPC_LOCK is effective in a user namespace only");
 }
@@ -91,7 +100,7 @@ TEST_F(DoctorMemoryTest, CapabilityOfAContainerIsInertForANormalUser) {
   set_limit(1, 1);
   put("/.dockerenv", "");
   put("/proc/self/status", "CapEff:\t0000000000000000\nCapBnd:\t0000000000004000\n");
-  const Finding finding = finding_of(check_lock_capability(machine(), {}), "ipc-lock");
+  const Finding finding = lock_capability();
   EXPECT_EQ(finding.found,
             "CAP_IPC_LOCK was given to this container, and a user other than root does not have "
             "it");
@@ -133,7 +142,7 @@ TEST_F(DoctorMemoryTest, NoHugePagesAreRedWhereTheyAreRequired) {
       "HugePages_Total:       3\nHugePages_Free:        1\nHugepagesize: 2048 kB\n");
   auto pool = server(64);
   pool.pool.huge_pages = config::HugePages::kRequire;
-  const Finding finding = finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages");
+  const Finding finding = huge_pages(pool);
   EXPECT_EQ(finding.colour, Colour::kRed);
   EXPECT_EQ(finding.found, "reserved huge pages: 1 of 3 free (2MiB); the pool takes 64MiB");
   EXPECT_EQ(finding.why, "pool.huge_pages is 'require': the server does not start");
@@ -145,8 +154,7 @@ TEST_F(DoctorMemoryTest, PagesThatAServerWhichRunsHasTakenAreNotMissing) {
   auto pool = server(64);
   for (const auto pages : {config::HugePages::kRequire, config::HugePages::kRequire1GiB}) {
     pool.pool.huge_pages = pages;
-    const Finding finding =
-        finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages");
+    const Finding finding = huge_pages(pool);
     EXPECT_EQ(finding.colour, Colour::kNotChecked);
     EXPECT_THAT(finding.found, HasSubstr("the server's port is in use, so it may run"));
     EXPECT_EQ(finding.command, "");
@@ -160,7 +168,7 @@ TEST_F(DoctorMemoryTest, PagesOfAnotherDefaultSizeAreNotCounted) {
   put("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "1\n");
   auto pool = server(64);
   pool.pool.huge_pages = config::HugePages::kRequire;
-  const Finding finding = finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages");
+  const Finding finding = huge_pages(pool);
   EXPECT_EQ(finding.colour, Colour::kRed) << "the server takes pages of 2 MiB alone";
   EXPECT_EQ(finding.found, "reserved huge pages: 1 of 3 free (2MiB); the pool takes 64MiB");
   EXPECT_EQ(finding.command,
@@ -174,7 +182,7 @@ TEST_F(DoctorMemoryTest, PagesOfAGibibyteAreCountedApart) {
   put("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "1\n");
   auto pool = server(2048);
   pool.pool.huge_pages = config::HugePages::kRequire1GiB;
-  const Finding missing = finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages");
+  const Finding missing = huge_pages(pool);
   EXPECT_EQ(missing.colour, Colour::kRed);
   EXPECT_EQ(missing.found, "reserved pages of 1GiB: 1 of 5 free; the pool takes 2GiB");
   EXPECT_EQ(missing.why, "pool.huge_pages is '1GiB': the server does not start");
@@ -182,23 +190,20 @@ TEST_F(DoctorMemoryTest, PagesOfAGibibyteAreCountedApart) {
             "echo 6 | sudo tee /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages   # or "
             "hugepagesz=1G hugepages=N for the kernel, at boot");
   put("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "2\n");
-  EXPECT_EQ(finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages").colour,
-            Colour::kGreen);
+  EXPECT_EQ(huge_pages(pool).colour, Colour::kGreen);
 }
 
 TEST_F(DoctorMemoryTest, NoHugePagesAreYellowWhereTheyAreTried) {
   auto pool = server(64);
-  EXPECT_EQ(finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages").colour,
-            Colour::kYellow);
+  EXPECT_EQ(huge_pages(pool).colour, Colour::kYellow);
   pool.pool.huge_pages = config::HugePages::kNever;
-  EXPECT_EQ(finding_of(check_huge_pages(machine(), {.server = &pool}), "huge-pages").colour,
-            Colour::kGreen);
+  EXPECT_EQ(huge_pages(pool).colour, Colour::kGreen);
 }
 
 TEST_F(DoctorMemoryTest, SeccompThatRefusesUserfaultfdIsTold) {
   calls.userfaultfd = EPERM;
   put("/proc/self/status", "Seccomp:\t2\n");
-  const Finding finding = finding_of(check_userfaultfd(machine()), "userfaultfd");
+  const Finding finding = userfaultfd();
   EXPECT_EQ(finding.colour, Colour::kYellow);
   EXPECT_EQ(finding.found,
             "userfaultfd does not work: Operation not permitted; a seccomp filter is active");
@@ -207,10 +212,9 @@ TEST_F(DoctorMemoryTest, SeccompThatRefusesUserfaultfdIsTold) {
 
 TEST_F(DoctorMemoryTest, UserfaultfdForRootAloneGetsTheSetting) {
   calls.userfaultfd = EPERM;
-  EXPECT_EQ(finding_of(check_userfaultfd(machine()), "userfaultfd").command,
-            "sudo sysctl vm.unprivileged_userfaultfd=1");
+  EXPECT_EQ(userfaultfd().command, "sudo sysctl vm.unprivileged_userfaultfd=1");
   calls.userfaultfd = 0;
-  EXPECT_EQ(finding_of(check_userfaultfd(machine()), "userfaultfd").found, "userfaultfd works");
+  EXPECT_EQ(userfaultfd().found, "userfaultfd works");
 }
 
 class DoctorNodesTest : public DoctorMemoryTest {
@@ -222,23 +226,22 @@ class DoctorNodesTest : public DoctorMemoryTest {
     put(nodes + "node1/cpulist", "8-15\n");
     put(nodes + "node1/distance", "21 10\n");
   }
-  [[nodiscard]] static std::vector<DeviceView> nic_on(int node) {
+  [[nodiscard]] Finding with_nic_on(int node) const {
     DeviceView nic;
     nic.name = "mlx5_0";
     nic.memory_node = node;
-    return {nic};
+    return finding_of(check_memory_nodes(machine(), {nic}), "memory-node");
   }
 };
 
 TEST_F(DoctorNodesTest, OneNodeIsGreen) {
-  EXPECT_EQ(finding_of(check_memory_nodes(machine(), nic_on(0)), "memory-node").found,
-            "the machine has one memory node");
+  EXPECT_EQ(with_nic_on(0).found, "the machine has one memory node");
 }
 
 TEST_F(DoctorNodesTest, ProcessorsOfTheOtherNodeAreYellow) {
   add_two_nodes();
   put("/proc/self/status", "Cpus_allowed_list:\t0-7\nMems_allowed_list:\t0-1\n");
-  const Finding finding = finding_of(check_memory_nodes(machine(), nic_on(1)), "memory-node");
+  const Finding finding = with_nic_on(1);
   EXPECT_EQ(finding.colour, Colour::kYellow);
   EXPECT_EQ(finding.found,
             "mlx5_0 is on memory node 1, distance 21 to node 0; this process may use processors "
@@ -249,7 +252,7 @@ TEST_F(DoctorNodesTest, ProcessorsOfTheOtherNodeAreYellow) {
 TEST_F(DoctorNodesTest, ProcessorsOfTheSameNodeAreGreen) {
   add_two_nodes();
   put("/proc/self/status", "Cpus_allowed_list:\t0-15\nMems_allowed_list:\t0-1\n");
-  const Finding finding = finding_of(check_memory_nodes(machine(), nic_on(1)), "memory-node");
+  const Finding finding = with_nic_on(1);
   EXPECT_EQ(finding.colour, Colour::kGreen);
 }
 

@@ -19,6 +19,9 @@ class DoctorServiceTest : public DoctorTest {
     return finding_of(check_firewall(machine(), needs, devices()), "firewall");
   }
   [[nodiscard]] Finding sockets() const { return finding_of(check_sockets(machine()), "sockets"); }
+  [[nodiscard]] Finding unit(const Needs& needs = {}) const {
+    return finding_of(check_unit(machine(), needs), "unit");
+  }
 };
 
 TEST_F(DoctorServiceTest, FirewallIsForRootAlone) {
@@ -125,15 +128,13 @@ TEST_F(DoctorServiceTest, FolderOfTheUserIsLookedInWithoutAVariable) {
 }
 
 TEST_F(DoctorServiceTest, UnitThatIsNotInstalledIsGreen) {
-  EXPECT_EQ(finding_of(check_unit(machine(), {}), "unit").found,
-            "no remora-server.service is installed");
+  EXPECT_EQ(unit().found, "no remora-server.service is installed");
 }
 
 TEST_F(DoctorServiceTest, UnitWithItsLimitsIsGreen) {
   put("/usr/lib/systemd/system/remora-server.service",
       "[Service]\nLimitMEMLOCK=infinity\nLimitNOFILE=65536\n");
-  EXPECT_EQ(finding_of(check_unit(machine(), {}), "unit").found,
-            "remora-server.service has the limits that it needs");
+  EXPECT_EQ(unit().found, "remora-server.service has the limits that it needs");
 }
 
 TEST_F(DoctorServiceTest, DropInThatLowersALimitIsYellow) {
@@ -141,7 +142,7 @@ TEST_F(DoctorServiceTest, DropInThatLowersALimitIsYellow) {
       "[Service]\nLimitMEMLOCK=infinity\nLimitNOFILE=65536\n");
   put("/etc/systemd/system/remora-server.service.d/override.conf", "[Service]\nLimitMEMLOCK=8M\n");
   const auto pool = server(64);
-  const Finding finding = finding_of(check_unit(machine(), {.server = &pool}), "unit");
+  const Finding finding = unit({.server = &pool});
   EXPECT_EQ(finding.colour, Colour::kYellow);
   EXPECT_EQ(finding.found, "LimitMEMLOCK=8M");
   EXPECT_EQ(finding.command,
@@ -152,7 +153,7 @@ TEST_F(DoctorServiceTest, DropInThatLowersALimitIsYellow) {
 TEST_F(DoctorServiceTest, UnitWithoutDevicesIsYellow) {
   put("/etc/systemd/system/remora-server.service",
       "[Service]\nLimitMEMLOCK=infinity\nLimitNOFILE=65536\nPrivateDevices=yes\n");
-  EXPECT_EQ(finding_of(check_unit(machine(), {}), "unit").found, "PrivateDevices=yes");
+  EXPECT_EQ(unit().found, "PrivateDevices=yes");
 }
 
 }  // namespace

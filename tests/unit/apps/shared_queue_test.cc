@@ -12,6 +12,7 @@
 
 #include <remora/remora_c.h>
 
+#include "support/c_error.h"
 #include "support/runtime_dir.h"
 
 extern "C" {
@@ -30,12 +31,6 @@ constexpr const char* kServer =
     "limits: {drain_timeout: 0s}\n";
 constexpr std::size_t kBlock = 4096;
 constexpr std::uint64_t kRegionBytes = std::uint64_t{1} << 20U;
-
-remora_error no_error() {
-  remora_error error{};
-  error.size = sizeof(error);
-  return error;
-}
 
 class SharedQueueTest : public testing::TestWithParam<const char*> {
  protected:

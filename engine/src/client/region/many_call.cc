@@ -78,10 +78,12 @@ ManyCall::ManyCall(SessionCore& session, Opcode opcode, const ManyOptions& optio
       mapped_{lane_.maps_memory() && transport::is_transfer(opcode)},
       rounds_until_clock_{kRoundsPerLook},
       chunk_began_{began_} {
+  if (!mapped_) {
+    batch_ = session.many_batches().take(lane_);
+    if (batch_ == nullptr) return;  // the call is refused, and does not write the outcomes
+    place_ = batch_->first_free();
+  }
   std::fill(each_.begin(), each_.end(), ManyOutcome{});
-  if (mapped_) return;
-  batch_ = session.many_batches().take(lane_);
-  if (batch_ != nullptr) place_ = batch_->first_free();
 }
 
 ManyCall::~ManyCall() {

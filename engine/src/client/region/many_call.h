@@ -27,7 +27,7 @@ namespace remora::detail {
 /// By one thread: add(), for the pairs of each region in turn, then finish().
 class ManyCall {
  public:
-  /// `options`: checked. Its outcomes become ok, until a pair fails.
+  /// `options`: checked. If the call is ready(), its outcomes become ok, until a pair fails.
   ManyCall(SessionCore& session, transport::Opcode opcode, const ManyOptions& options) noexcept;
   ~ManyCall();
   ManyCall(const ManyCall&) = delete;

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <remora/verbs/listener.h>
+
 #include "transport/rdma/server_endpoint.h"
 #include "unit/verbs/fake_verbs.h"
 
@@ -18,6 +20,11 @@ namespace remora::test {
 
 class RdmaEndpointFixture : public FakeTest {
  protected:
+  /// The endpoints, which are locals of the test, are gone by now.
+  void TearDown() override {
+    reaper_.reset();
+    FakeTest::TearDown();
+  }
   using Endpoint = transport::rdma::RdmaServerEndpoint;
   static Deadline later() { return Clock::now() + std::chrono::seconds{10}; }
   static verbs::Address peer() { return verbs::Address::parse("10.0.0.1", 7471).value(); }
@@ -55,6 +62,14 @@ class RdmaEndpointFixture : public FakeTest {
     return endpoint.grant({.extents = {&stretch, 1}, .rights = rights, .epoch = epoch});
   }
   [[nodiscard]] int registered() const { return fake_.uses("reg_mr") + fake_.uses("reg_mr_iova"); }
+  verbs::ConnectionListener listen() {
+    return verbs::ConnectionListener::bind(peer(), 8, fake_.table).value();
+  }
+  /// The request of a client that comes for a lane.
+  verbs::ConnectionRequest next_request(verbs::ConnectionListener& listener) {
+    fake_.knock("");
+    return listener.next_request().value().value();
+  }
   /// Whether a request of `before` would be carried out by `now`.
   static bool reaches(const transport::WireExtent& before, const transport::WireExtent& now) {
     return before.remote_key == now.remote_key &&

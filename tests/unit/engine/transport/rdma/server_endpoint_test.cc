@@ -35,8 +35,6 @@ TEST_F(RdmaServerEndpointTest, KeyOfAFencedGrantDoesNotReachTheNextOne) {
   std::vector<WireExtent> before;
   for (int round = 0; round < 20; ++round) expect_no_return(*endpoint, before, 0, 4096);
   EXPECT_LE(fake_.uses("reg_mr") + fake_.uses("reg_mr_iova"), 2 * 20 + 1) << "one more each";
-  endpoint.reset();
-  reaper_.reset();
 }
 
 TEST_F(RdmaServerEndpointTest, NorDoesItReachOtherMemoryAtItsAddress) {
@@ -46,8 +44,6 @@ TEST_F(RdmaServerEndpointTest, NorDoesItReachOtherMemoryAtItsAddress) {
   for (const auto& [offset, length] : {std::pair{0U, 8192U}, std::pair{4096U, 8192U},
                                        std::pair{8192U, 4096U}, std::pair{0U, 16'384U}})
     expect_no_return(*endpoint, before, offset, length);
-  endpoint.reset();
-  reaper_.reset();
 }
 
 TEST_F(RdmaServerEndpointTest, SessionThatResumesRemembersItsKeys) {
@@ -59,9 +55,6 @@ TEST_F(RdmaServerEndpointTest, SessionThatResumesRemembersItsKeys) {
   first->shutdown();
   ASSERT_OK(next->take_over(*first));
   expect_no_return(*next, before, 0, 4096);
-  first.reset();
-  next.reset();
-  reaper_.reset();
 }
 
 TEST_F(RdmaServerEndpointTest, ChannelsUseOneVectorAfterTheOther) {
@@ -72,8 +65,6 @@ TEST_F(RdmaServerEndpointTest, ChannelsUseOneVectorAfterTheOther) {
   for (std::size_t i = 1; i < fake_.queues.size(); i += 2) ++used[fake_.queues[i].vector];
   ASSERT_EQ(used.size(), 8U) << "each of the device's vectors";
   for (const auto& [vector, count] : used) EXPECT_EQ(count, 2) << vector;
-  endpoints.clear();
-  reaper_.reset();
 }
 
 TEST(CompletionVector, ProcessorsOfAListAreCounted) {
@@ -89,28 +80,22 @@ TEST_F(RdmaServerEndpointTest, DeviceWithoutAtomicsServesLanesThatHaveNoRightToT
   auto made = grant(*endpoint);
   ASSERT_OK(made);
   EXPECT_EQ(fake_.registered.back().access & IBV_ACCESS_REMOTE_ATOMIC, 0U);
-  auto listener = verbs::ConnectionListener::bind(peer(), 8, fake_.table).value();
-  fake_.knock("");
-  auto request = listener.next_request();
-  ASSERT_OK(request);
-  ASSERT_TRUE(request->has_value());
-  ASSERT_OK(endpoint->add_lane(**request, 0));
+  auto listener = listen();
+  auto request = next_request(listener);
+  ASSERT_OK(endpoint->add_lane(request, 0));
   made->handle.reset();
   *made = {};
   endpoint.reset();
-  reaper_.reset();
+  reaper_.reset();  // the lanes go before their listener
 }
 
 /// Its session's grants may then count as ended only when it is destroyed.
 TEST_F(RdmaServerEndpointTest, LaneThatCannotBeMovedToItsErrorStateMayServeUntilItIsDestroyed) {
   play("mlx5");
   auto endpoint = connect();
-  auto listener = verbs::ConnectionListener::bind(peer(), 8, fake_.table).value();
-  fake_.knock("");
-  auto request = listener.next_request();
-  ASSERT_OK(request);
-  ASSERT_TRUE(request->has_value());
-  ASSERT_OK(endpoint->add_lane(**request, 0));
+  auto listener = listen();
+  auto request = next_request(listener);
+  ASSERT_OK(endpoint->add_lane(request, 0));
   EXPECT_FALSE(endpoint->lanes_may_serve());
   fake_.fail("modify_qp");
   endpoint->shutdown();
@@ -118,7 +103,7 @@ TEST_F(RdmaServerEndpointTest, LaneThatCannotBeMovedToItsErrorStateMayServeUntil
   endpoint->destroy_lanes();
   endpoint->await_destroyed();
   endpoint.reset();
-  reaper_.reset();
+  reaper_.reset();  // the lanes go before their listener
 }
 
 }  // namespace

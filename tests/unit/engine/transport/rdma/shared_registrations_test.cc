@@ -45,7 +45,6 @@ TEST_F(RdmaSharedRegistrationsTest, SessionsOfOneKeyShareOneRegistrationOfARegio
   first.reset();
   second.reset();
   EXPECT_EQ(domains_->count(), 0U);
-  reaper_.reset();
 }
 
 TEST_F(RdmaSharedRegistrationsTest, SessionsOfOtherKeysOrOfNoneShareNothing) {
@@ -66,8 +65,6 @@ TEST_F(RdmaSharedRegistrationsTest, SessionsOfOtherKeysOrOfNoneShareNothing) {
   EXPECT_EQ(registrations_->used(), 6U);
   grants.clear();
   EXPECT_EQ(registrations_->used(), 0U);
-  sessions.clear();
-  reaper_.reset();
 }
 
 TEST_F(RdmaSharedRegistrationsTest, GrantsOfOtherRightsMemoryOrEpochShareNothing) {
@@ -84,9 +81,6 @@ TEST_F(RdmaSharedRegistrationsTest, GrantsOfOtherRightsMemoryOrEpochShareNothing
   grants.push_back(grant(*second, 0, 4096, Rights::kRead, 1).value());
   EXPECT_EQ(registrations_->used(), 4U);
   grants.clear();
-  first.reset();
-  second.reset();
-  reaper_.reset();
 }
 
 /// A fence ends the grants of all sessions. No key of them may name the memory again, whichever
@@ -108,9 +102,6 @@ TEST_F(RdmaSharedRegistrationsTest, NoKeyOfBeforeAFenceReachesAGrantOfAnySession
     EXPECT_TRUE(one->handle->revoke());
     EXPECT_TRUE(two->handle->revoke());
   }
-  first.reset();
-  second.reset();
-  reaper_.reset();
 }
 
 TEST_F(RdmaSharedRegistrationsTest, SessionThatResumesGoesOnWithTheSharedRegistration) {
@@ -129,9 +120,6 @@ TEST_F(RdmaSharedRegistrationsTest, SessionThatResumesGoesOnWithTheSharedRegistr
   two = {};
   again = {};
   EXPECT_EQ(registrations_->used(), 0U);
-  next.reset();
-  other.reset();
-  reaper_.reset();
 }
 
 /// The client has changed its key meanwhile: the registrations stay where they are.
@@ -146,8 +134,6 @@ TEST_F(RdmaSharedRegistrationsTest, SessionThatResumesByAnotherKeyStaysInItsDoma
   EXPECT_EQ(registrations_->used(), 1U);
   one = {};
   again = {};
-  next.reset();
-  reaper_.reset();
 }
 
 /// The key that the device keeps works on the lanes of each session in the domain.
@@ -161,14 +147,11 @@ TEST_F(RdmaSharedRegistrationsTest, KeyThatCannotBeTakenBackEndsAllSessionsOfIts
   one = {};
   EXPECT_EQ(registrations_->used(), 1U) << "the device keeps it";
   first->end_sharing_sessions();
-  auto listener = verbs::ConnectionListener::bind(peer(), 8, fake_.table).value();
+  auto listener = listen();
   {
-    fake_.knock("");
-    auto request = listener.next_request();
-    ASSERT_OK(request);
-    ASSERT_TRUE(request->has_value());
-    EXPECT_CODE(second->add_lane(**request, 0), kConnectionLost);
-    EXPECT_TRUE(other->add_lane(**request, 0).ok()) << "it is in another domain";
+    auto request = next_request(listener);
+    EXPECT_CODE(second->add_lane(request, 0), kConnectionLost);
+    EXPECT_TRUE(other->add_lane(request, 0).ok()) << "it is in another domain";
   }
   // Neither a new session nor a resumed one gets lanes in that domain.
   auto third = join("cache", 1);
@@ -177,7 +160,7 @@ TEST_F(RdmaSharedRegistrationsTest, KeyThatCannotBeTakenBackEndsAllSessionsOfIts
   ASSERT_OK(grant_of_third);
   *grant_of_third = {};
   for (auto* const session : {&first, &second, &other, &third}) session->reset();
-  reaper_.reset();
+  reaper_.reset();  // the lanes go before their listener
 }
 
 TEST_F(RdmaSharedRegistrationsTest, RegisteredBytesAreBoundedOverAllSessionsAndCountedOnce) {
@@ -205,8 +188,6 @@ TEST_F(RdmaSharedRegistrationsTest, RegisteredBytesAreBoundedOverAllSessionsAndC
   EXPECT_EQ(bytes->used(), 4096U);
   less = {};
   EXPECT_EQ(bytes->used(), 0U);
-  for (auto* const session : {&first, &second, &other}) session->reset();
-  reaper_.reset();
 }
 
 /// As the registration threads of a server do it: several register, the worker takes back.
@@ -232,8 +213,6 @@ TEST_F(RdmaSharedRegistrationsTest, ThreadsThatOpenAndCloseTheSameRegionsShareTh
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(registrations_->used(), 0U);
   EXPECT_EQ(registered() - registered_before, fake_.uses("dereg_mr") - deregistered_before);
-  sessions.clear();
-  reaper_.reset();
 }
 
 /// Costs: what the device has to do for a hundred sessions of one client with 64 regions each.
@@ -253,8 +232,6 @@ TEST_F(RdmaSharedRegistrationsTest, RegistrationsOfAClientDoNotGrowWithItsSessio
   EXPECT_EQ(registrations_->used(), kRegions);
   grants.clear();
   EXPECT_EQ(registrations_->used(), 0U);
-  sessions.clear();
-  reaper_.reset();
 }
 
 }  // namespace
