@@ -19,6 +19,18 @@ std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) noexcept {
   return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
+/// What the grants of `sessions` sessions pin, of which each has `each` bytes open. Those that
+/// prove one key share the registrations of a region, as long as they open it with the same rights.
+std::uint64_t pinned_by_grants(const config::ServerConfig& config, std::uint64_t sessions,
+                               std::uint64_t each) noexcept {
+  const std::uint64_t unshared = saturating_product(sessions, each);
+  if (config.auth != config::Auth::kKeys) return unshared;
+  std::uint64_t keys = 0;
+  for (const config::ClientConfig& client : config.clients) keys += client.previous_key ? 2U : 1U;
+  return std::min(unshared,
+                  saturating_product(std::max<std::uint64_t>(keys, 1), config.pool.size_bytes));
+}
+
 }  // namespace
 
 PinnedBytes pinned_by_server(const config::ServerConfig& config) noexcept {
@@ -36,7 +48,7 @@ PinnedBytes pinned_by_server(const config::ServerConfig& config) noexcept {
   };
   const std::uint64_t each = bound == 0 ? pool : std::min(bound, pool);
   return {saturating_sum(bounded(each), kSessionBytes),
-          saturating_sum(bounded(saturating_product(sessions, each)), control)};
+          saturating_sum(bounded(pinned_by_grants(config, sessions, each)), control)};
 }
 
 PinnedBytes pinned_by_client() noexcept {

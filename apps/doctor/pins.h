@@ -11,7 +11,8 @@ namespace remora::apps::doctor {
 struct PinnedBytes {
   /// A server: one session that has all regions open. A client: one session.
   std::uint64_t one_session = 0;
-  /// A server: as many sessions as `limits` let in, each with all that it may have open.
+  /// A server: as many sessions as `limits` let in, each with all that it may have open. Of
+  /// `clients` with keys, each has its regions pinned once for each key.
   std::uint64_t all_sessions = 0;
 };
 

@@ -36,6 +36,8 @@ TEST_P(MemlockTest, ServerThatMayPinNoMoreRefusesRegionsAndServesThoseItHas) {
     EXPECT_EQ(refused.error().code(), Code::kOutOfMemory) << refused.error().message();
     EXPECT_EQ(refused.error().reason(), Reason::kMemlock) << refused.error().message();
     EXPECT_NE(refused.error().message().find("t1"), std::string::npos) << "it says which region";
+    EXPECT_NE(refused.error().message().find("raise the server's limit"), std::string::npos)
+        << "it says whose limit: " << refused.error().message();
     EXPECT_TRUE(ok(session.usage())) << "the session goes on";
     ASSERT_EQ(server().ask("limit memlock -1"), "ok");
     const auto opened = open_one(engine, uri("t1"));
@@ -66,7 +68,8 @@ TEST_P(MemlockTest, ClientThatMayPinNoMoreIsToldAndGoesOn) {
     EXPECT_TRUE(told) << refused;
     EXPECT_NE(refused.find("asked " + std::to_string(kBytes) + ", allowed "), std::string::npos)
         << "it says how much: " << refused;
-    EXPECT_NE(refused.find("ulimit -l"), std::string::npos) << "it says what to do: " << refused;
+    EXPECT_NE(refused.find("raise this process's limit"), std::string::npos)
+        << "it says what to do: " << refused;
     ASSERT_EQ(ask("limit -1"), "ok");
     EXPECT_EQ(ask("read"), "ok") << "it recovers";
     count_one(ok_status(), {});

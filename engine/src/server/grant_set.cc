@@ -35,6 +35,13 @@ Error grant_error(const Error& why, const std::string& region) {
   return why.with_subject(region + ": " + std::string{why.subject()});
 }
 
+/// Sessions that prove the key of one client share the registration of a region: the first of them
+/// makes it, and the others would only wait for that. Empty: this session shares none.
+std::string registration_group(const ServerSession& session, const std::string& region) {
+  if (!session.handshake().proven()) return {};
+  return session.handshake().client_name() + '\n' + session.endpoint().device() + '\n' + region;
+}
+
 }  // namespace
 
 GrantSet::~GrantSet() {
@@ -133,7 +140,8 @@ void GrantSet::make(PendingOpen wanted) {
   reserve_room(pending->size_bytes);
   server_.revocations().begin_open(*pending->region);
   const bool begun = server_.registration_threads().enqueue(
-      [&server = server_, pending]() mutable { register_pending(server, std::move(pending)); });
+      [&server = server_, pending]() mutable { register_pending(server, std::move(pending)); },
+      registration_group(session_, info.name));
   if (begun) return;
   pending->made.emplace(session_.endpoint().grant(pending->request));
   finish_pending(*pending);

@@ -10,19 +10,30 @@
 
 namespace remora::detail {
 
-bool RegistrationThreads::enqueue(Job job) {
+bool RegistrationThreads::enqueue(Job job, std::string group) {
   const MutexLock lock{mutex_};
   if (stopping_) return false;
   join_ended();
   const std::size_t free = threads_.size() - running_;
   if (jobs_.size() >= free && threads_.size() < kMaxThreads && !start_one() && threads_.empty())
     return false;
-  jobs_.push_back(std::move(job));
+  jobs_.push_back({std::move(job), std::move(group)});
   return true;
 }
 
+RegistrationThreads::Jobs::iterator RegistrationThreads::next_job() noexcept {
+  return std::find_if(jobs_.begin(), jobs_.end(), [this](const Waiting& each) {
+    mutex_.assert_held();
+    return each.group.empty() ||
+           std::none_of(running_groups_.begin(), running_groups_.end(),
+                        [&](const std::string* running) { return *running == each.group; });
+  });
+}
+
 bool RegistrationThreads::start_one() {
-  ended_.reserve(kMaxThreads);  // a thread that ends allocates nothing
+  // A thread that begins a job or ends allocates nothing.
+  ended_.reserve(kMaxThreads);
+  running_groups_.reserve(kMaxThreads);
   auto thread = start_thread("remora-register", [this] { run(); });
   if (!thread) {
     log::debug("registrations: {}", thread.error().message());
@@ -69,16 +80,19 @@ void RegistrationThreads::stop() noexcept {
 
 void RegistrationThreads::run() noexcept {
   MutexLock lock{mutex_};
-  while (!jobs_.empty()) {
+  for (auto next = next_job(); next != jobs_.end(); next = next_job()) {
+    const std::string group = std::move(next->group);
+    running_groups_.push_back(&group);
     {
-      const Job job = std::move(jobs_.front());
-      jobs_.pop_front();
+      const Job job = std::move(next->job);
+      jobs_.erase(next);
       ++running_;
       lock.unlock();
       job();
     }  // destroys the job before it counts as done
     lock.lock();
     --running_;
+    std::erase(running_groups_, &group);
   }
   end_this_one();
   changed_.notify_all();

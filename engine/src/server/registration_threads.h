@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -25,26 +26,38 @@ class RegistrationThreads {
   RegistrationThreads(const RegistrationThreads&) = delete;
   RegistrationThreads& operator=(const RegistrationThreads&) = delete;
 
-  /// Jobs begin in the order in which they come. A thread is started when it is needed and ends
-  /// when no job waits: an idle server has none. False: no thread could be started, or stop() was
-  /// called; the caller does the job.
-  [[nodiscard]] bool enqueue(Job job) REMORA_EXCLUDES(mutex_);
+  /// Jobs begin in the order in which they come; of those of one `group` that is not empty, one
+  /// runs at a time. Give one group to jobs that would only wait for each other: they hold no
+  /// thread meanwhile. A thread is started when it is needed and ends when no job can begin: an
+  /// idle server has none. False: no thread could be started, or stop() was called; the caller
+  /// does the job.
+  [[nodiscard]] bool enqueue(Job job, std::string group = {}) REMORA_EXCLUDES(mutex_);
   /// **Blocks** until no job waits or runs. False: there was none.
   bool drain() noexcept REMORA_EXCLUDES(mutex_);
   /// Runs the jobs that wait, then ends. Idempotent.
   void stop() noexcept REMORA_EXCLUDES(mutex_);
 
  private:
+  struct Waiting {
+    Job job;
+    std::string group;
+  };
+  using Jobs = std::deque<Waiting>;
+
   void run() noexcept REMORA_EXCLUDES(mutex_);
+  /// The first job that may begin, or the end of jobs_.
+  [[nodiscard]] Jobs::iterator next_job() noexcept REMORA_REQUIRES(mutex_);
   [[nodiscard]] bool start_one() REMORA_REQUIRES(mutex_);
   void join_ended() noexcept REMORA_REQUIRES(mutex_);
   void end_this_one() noexcept REMORA_REQUIRES(mutex_);
 
   Mutex mutex_;
   Condition changed_;
-  /// While a job waits, there is a thread in threads_.
-  std::deque<Job> jobs_ REMORA_GUARDED_BY(mutex_);
+  /// While a job waits, there is a thread in threads_: that of a job of its group, if no other.
+  Jobs jobs_ REMORA_GUARDED_BY(mutex_);
   std::size_t running_ REMORA_GUARDED_BY(mutex_) = 0;
+  /// Of the jobs that run; each is its thread's.
+  std::vector<const std::string*> running_groups_ REMORA_GUARDED_BY(mutex_);
   bool stopping_ REMORA_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_ REMORA_GUARDED_BY(mutex_);
   /// Those that have ended, to be joined: kMaxThreads at most, for no other is started before.

@@ -123,6 +123,22 @@ TEST_F(DoctorMemoryTest, RegistrationsPinForEachSessionAtMostItsBound) {
   EXPECT_EQ(pinned_by_server(pool).all_sessions, (160U << 20U) + (3200U << 10U));
 }
 
+TEST_F(DoctorMemoryTest, SessionsOfOneKeyPinARegionOnce) {
+  auto pool = server(64);
+  pool.limits.sessions_max = 10;
+  pool.auth = config::Auth::kKeys;
+  pool.clients = {{.name = "one"}, {.name = "two"}};
+  EXPECT_EQ(pinned_by_server(pool).one_session, (64U << 20U) + (320U << 10U));
+  EXPECT_EQ(pinned_by_server(pool).all_sessions, (128U << 20U) + (3200U << 10U));
+  pool.clients[0].previous_key =
+      config::SecretKey::parse("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f")
+          .value();
+  EXPECT_EQ(pinned_by_server(pool).all_sessions, (192U << 20U) + (3200U << 10U));
+  pool.limits.session_memory_bytes = 16U << 20U;
+  EXPECT_EQ(pinned_by_server(pool).all_sessions, (160U << 20U) + (3200U << 10U))
+      << "ten sessions, each with other regions";
+}
+
 TEST_F(DoctorMemoryTest, RegistrationsPinAtMostTheBoundOverAllSessions) {
   auto pool = server(64);
   pool.limits.sessions_max = 10;

@@ -126,6 +126,23 @@ TEST(Error, CompletionStatusIsPrintedWithVendorError) {
   EXPECT_EQ(out.str(), "read: access refused: remote access error, vendor error 137");
 }
 
+TEST(Error, RemedyOfLockedMemorySaysWhoseLimitItIs) {
+  const auto remedy = [](const Error& error) {
+    return std::string{error.with_reason(Reason::kMemlock).remedy()};
+  };
+  const auto begins = [](const std::string& text, const char* with) {
+    EXPECT_EQ(text.find(with), 0U) << text;
+  };
+  const Error refused = Error{Code::kOutOfMemory, "open"}.with_subject("t1: 4096 bytes are pinned");
+  begins(remedy(refused.with_server("storage7:7471")), "raise the server's limit");
+  begins(remedy(refused), "raise this process's limit");  // in the server's own log
+  const Error pinning{Code::kOutOfMemory, "ibv_reg_mr"};
+  begins(remedy(pinning), "raise this process's limit");
+  begins(remedy(pinning.with_server("storage7:7471")), "raise this process's limit");
+  const Error read = Error{Code::kOutOfMemory, "read"}.with_server("storage7:7471");
+  begins(remedy(read.with_place(0, 4096)), "raise this process's limit");
+}
+
 TEST(Error, RemedyFollowsReasonThenOperationThenCode) {
   const auto remedy = [](const Error& error) { return std::string{error.remedy()}; };
   const auto names = [](const std::string& text, const char* part) {

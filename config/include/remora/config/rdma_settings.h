@@ -16,7 +16,7 @@
 namespace remora::config {
 
 /// Each side sets its own half of a connection; `mtu` has to fit the other side's. Over iWARP,
-/// which has none of the others, only `traffic_class`.
+/// which has none of the others, only a client's `traffic_class`.
 struct RdmaSettings {
   /// 0 to 255: DSCP in the upper six bits, ECN in the lower two. 106 is DSCP 26. A client's holds
   /// for both directions, unless the server sets its own. Default: the host's `default_roce_tos`.

@@ -47,10 +47,9 @@ void QueuedLaneDriver::end_lane() noexcept {
   take_flushed(Deadline{Clock::duration{flush_by_.load()}});
   // After close() no buffer is touched any more, so operations that have not completed may end. A
   // device can be slow to close a lane: when all requests have completed, no caller waits for it.
-  if (retired_sequence_ == next_sequence_)
-    lane_->close_later();
-  else
-    lane_->close();
+  wait_for_device([this, all_flushed = retired_sequence_ == next_sequence_] {
+    all_flushed ? lane_->close_later() : lane_->close();
+  });
   EndTally tally{metrics_, cells_.recorder()};
   while (retired_sequence_ != next_sequence_)
     retire_failed(retired_sequence_, CompletionStatus::kFlushed, 0, true, tally);
@@ -123,12 +122,11 @@ void QueuedLaneDriver::end_broken_lane() noexcept {
   release_lane();
 }
 
-/// Takes the lane, unless its holder may be waiting for the end of the lane.
-bool QueuedLaneDriver::lock_unless_ending() noexcept {
+bool QueuedLaneDriver::lock_unless(const std::atomic<bool>& gives_up) noexcept {
   if (mutex_.try_lock()) return true;
   const Clock::time_point began = Clock::now();
   do {
-    if (ending()) return false;
+    if (gives_up.load(std::memory_order_acquire)) return false;
     spin_pause(Clock::now() - began);
   } while (!mutex_.try_lock());
   return true;

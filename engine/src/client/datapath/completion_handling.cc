@@ -207,7 +207,7 @@ void QueuedLaneDriver::take_flushed(Deadline until) noexcept {
     if (count == 0) {
       // Completions that are there are taken, even if the time is up already.
       if (Clock::now() >= until) return;
-      relax();
+      wait_for_device(relax);
       continue;
     }
     EndTally tally{metrics_, cells_.recorder()};

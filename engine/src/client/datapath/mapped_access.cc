@@ -3,6 +3,7 @@
 #include <array>
 #include <linux/membarrier.h>
 #include <new>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,6 +36,7 @@ struct MappedAccessPlaces {
     return after;
   }
   static void forget_own() noexcept { MappedAccess::t_place = nullptr; }
+  static bool is_own(const Place& place) noexcept { return &place == MappedAccess::t_place; }
   static void give_back(Place* place) noexcept {
     place->taken.store(false, std::memory_order_release);
   }
@@ -70,6 +72,24 @@ struct AccessPlaceHolder {
   AccessPlace* place = nullptr;
 };
 
+/// In a child of fork(2), before fork() returns: the threads of the parent are not there. What they
+/// accessed at that moment would count as accessed for ever.
+void give_back_places_of_parent() noexcept {
+  g_sharing_threads.store(MappedAccessPlaces::is_own(g_shared_place) ? 1 : 0);
+  for (MappedAccessPlaces* at = &g_access_places; at != nullptr; at = at->next.load())
+    for (AccessPlace& place : at->places) {
+      if (MappedAccessPlaces::is_own(place)) continue;
+      place.serial.store(0);
+      place.taken.store(false);
+    }
+}
+
+/// Once. Where the C library has no memory for it, a child may find grants accessed.
+void watch_forks() noexcept {
+  static const int registered = ::pthread_atfork(nullptr, nullptr, give_back_places_of_parent);
+  (void)registered;
+}
+
 int membarrier(int command) noexcept {
   return static_cast<int>(::syscall(SYS_membarrier, command, 0, 0));
 }
@@ -84,6 +104,7 @@ void pass_barrier_in_all_threads() noexcept {
 }  // namespace
 
 MappedAccess::Place* MappedAccess::acquire_place() noexcept {
+  watch_forks();
   Place* found = nullptr;
   for (MappedAccessPlaces* at = &g_access_places; at != nullptr && found == nullptr;
        at = at->follow())

@@ -6,7 +6,8 @@
 /// no processor.
 ///
 /// A thread says so in a cache line of its own, with two plain stores; the revocation, which is
-/// rare, bears the cost of the order between them and the check: see accessed().
+/// rare, bears the cost of the order between them and the check: see accessed(). In a child of
+/// fork(2) no thread of the parent accesses anything.
 
 #include <atomic>
 #include <cstdint>

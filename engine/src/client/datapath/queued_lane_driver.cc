@@ -266,9 +266,8 @@ bool QueuedLaneDriver::cancel(OperationRecord& operation) noexcept {
 }
 
 void QueuedLaneDriver::settle_events() noexcept {
-  // A thread that has pushed tells the notifier before it releases the lane.
-  mutex_.lock();
-  release_lane(Release::kAtOnce);
+  // A thread that has pushed tells the notifier before it releases the lane, or waits for a device.
+  if (lock_unless(waits_for_device_)) release_lane(Release::kAtOnce);
 }
 
 void QueuedLaneDriver::tell_notifier() noexcept {

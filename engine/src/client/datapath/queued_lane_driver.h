@@ -149,7 +149,12 @@ class QueuedLaneDriver final : public LaneDriver {
   };
   /// Whether a thread that releases a broken lane may wait for its end.
   enum class Release : std::uint8_t { kMayWait, kAtOnce };
-  bool lock_unless_ending() noexcept REMORA_TRY_ACQUIRE(true, mutex_);
+  /// Takes the lane, unless `gives_up` is or becomes true while another thread holds it.
+  bool lock_unless(const std::atomic<bool>& gives_up) noexcept REMORA_TRY_ACQUIRE(true, mutex_);
+  /// Takes the lane, unless its holder may be waiting for the end of the lane.
+  bool lock_unless_ending() noexcept REMORA_TRY_ACQUIRE(true, mutex_) {
+    return lock_unless(ending_);
+  }
   /// True: the lane is free, and this thread has taken it.
   bool put_in_inbox(OperationList& operations) noexcept REMORA_TRY_ACQUIRE(true, mutex_);
   /// `taken`: this thread holds the lane; clang cannot follow that.
@@ -250,6 +255,16 @@ class QueuedLaneDriver final : public LaneDriver {
   void break_lane(Reason reason) noexcept REMORA_REQUIRES(mutex_);
   void end_lane() noexcept REMORA_REQUIRES(mutex_);
   void take_flushed(Deadline until) noexcept REMORA_REQUIRES(mutex_);
+  /// Calls `wait`, in which this thread waits for the device and pushes nothing. Meanwhile
+  /// settle_events() of another thread does not wait for this one.
+  template <typename Wait>
+  void wait_for_device(const Wait& wait) noexcept REMORA_REQUIRES(mutex_) {
+    tell_notifier();
+    waits_for_device_.store(true, std::memory_order_release);
+    wait();
+    // Before the next push: the owner of an operation that is pushed sees it with the operation.
+    waits_for_device_.store(false, std::memory_order_relaxed);
+  }
   void end_for_good(Reason reason) noexcept REMORA_REQUIRES(mutex_);
   void wait_in_backlog(OperationRecord& operation) noexcept REMORA_REQUIRES(mutex_);
   void sleep_while_broken(std::unique_lock<LightMutex>& lock, Deadline until) noexcept
@@ -293,6 +308,9 @@ class QueuedLaneDriver final : public LaneDriver {
   End end_ REMORA_GUARDED_BY(mutex_);
   /// The end of the lane's time to flush after move_to_error(). 0: it was not called.
   std::atomic<Clock::rep> flush_by_{0};
+  /// The thread that holds the lane is in wait_for_device(): it has told the notifiers of all
+  /// operations that it has pushed.
+  std::atomic<bool> waits_for_device_{false};
 
   std::vector<Posted> ring_ REMORA_GUARDED_BY(mutex_);  // by sequence & mask_
   std::uint64_t mask_ REMORA_GUARDED_BY(mutex_);

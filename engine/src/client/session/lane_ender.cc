@@ -1,6 +1,8 @@
 #include "client/session/lane_ender.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <utility>
 
 #include <remora/assert.h>
@@ -8,61 +10,73 @@
 #include <remora/start_thread.h>
 
 #include "base/log.h"
-#include "client/session/session_core.h"
 
 namespace remora::detail {
 
-LaneEnder::LaneEnder(SessionCore& session) : session_{session} { lanes_.reserve(kMaxLanes); }
+LaneEnder::LaneEnder(std::function<std::shared_ptr<void>()> keep) : keep_{std::move(keep)} {
+  endings_.reserve(kMaxLanes);
+}
 
 LaneEnder::~LaneEnder() {
-  REMORA_ASSERT(!thread_.joinable(), "a session stops its lane ender before it goes");
+  REMORA_ASSERT(std::none_of(endings_.begin(), endings_.end(),
+                             [](const Ending& each) { return each.thread.joinable(); }),
+                "a session stops its lane ender before it goes");
+}
+
+LaneEnder::Ending& LaneEnder::ending_of(LaneDriver& lane) noexcept {
+  const auto found = std::find_if(endings_.begin(), endings_.end(),
+                                  [&](const Ending& each) { return each.lane == &lane; });
+  if (found != endings_.end()) return *found;
+  REMORA_ASSERT(endings_.size() < kMaxLanes, "a session has kMaxLanes lanes at most");
+  return endings_.emplace_back(lane);
 }
 
 bool LaneEnder::end_later(LaneDriver& lane) noexcept {
   // The thread keeps the session, and with it the lane.
-  std::shared_ptr<SessionCore> session = session_.weak_from_this().lock();
+  std::shared_ptr<void> session = keep_();
   if (session == nullptr) return false;
   const MutexLock lock{mutex_};
-  if (at_work_) {
-    if (std::find(lanes_.begin(), lanes_.end(), &lane) == lanes_.end()) lanes_.push_back(&lane);
+  Ending& ending = ending_of(lane);
+  if (ending.at_work) {
+    ending.again = true;
     return true;
   }
-  if (thread_.joinable()) thread_.join();  // it has ended its work
+  if (ending.thread.joinable()) ending.thread.join();  // it has ended its work
   auto thread =
-      start_thread("remora-lanes", [kept = std::move(session)] { kept->lane_set().ender().run(); });
+      start_thread("remora-lanes", [this, kept = std::move(session), &ending] { run(ending); });
   if (!thread) {
     log::warn("no thread to end a broken lane: {}", thread.error().message());
     return false;
   }
-  lanes_.push_back(&lane);
-  at_work_ = true;
-  thread_ = std::move(*thread);
+  ending.at_work = true;
+  ending.thread = std::move(*thread);
   return true;
 }
 
-void LaneEnder::run() noexcept {
+void LaneEnder::run(Ending& ending) noexcept {
   MutexLock lock{mutex_};
-  while (!lanes_.empty()) {
-    LaneDriver& lane = *lanes_.back();
-    lanes_.pop_back();
+  do {
+    ending.again = false;
     lock.unlock();
-    lane.end_broken_lane();
+    ending.lane->end_broken_lane();
     lock.lock();
-  }
-  at_work_ = false;
+  } while (ending.again);
+  ending.at_work = false;
 }
 
 void LaneEnder::stop() noexcept {
-  std::thread thread;
+  std::array<std::thread, kMaxLanes> threads;
   {
     const MutexLock lock{mutex_};
-    thread.swap(thread_);
+    for (std::size_t i = 0; i < endings_.size(); ++i) threads[i].swap(endings_[i].thread);
   }
-  if (!thread.joinable()) return;
-  if (thread.get_id() == std::this_thread::get_id())
-    thread.detach();
-  else
-    thread.join();
+  for (std::thread& thread : threads) {
+    if (!thread.joinable()) continue;
+    if (thread.get_id() == std::this_thread::get_id())
+      thread.detach();
+    else
+      thread.join();
+  }
 }
 
 }  // namespace remora::detail

@@ -29,6 +29,9 @@ std::size_t SessionLanes::thread_number() noexcept {
   return t_number;
 }
 
+SessionLanes::SessionLanes(SessionCore& session)
+    : session_{session}, ender_{[&session] { return session.weak_from_this().lock(); }} {}
+
 LaneDriver::BrokenHandler SessionLanes::broken_handler() {
   // The driver lives no longer than the session, so the handler needs no reference of its own.
   return [this] { session_.on_lane_broken(); };

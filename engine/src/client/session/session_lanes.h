@@ -26,7 +26,7 @@ class SessionCore;
 /// then an operation may succeed on them beside one whose outcome is uncertain. settled() waits.
 class SessionLanes {
  public:
-  explicit SessionLanes(SessionCore& session) : session_{session}, ender_{session} {}
+  explicit SessionLanes(SessionCore& session);
   SessionLanes(const SessionLanes&) = delete;
   SessionLanes& operator=(const SessionLanes&) = delete;
 
@@ -73,7 +73,6 @@ class SessionLanes {
   void fail(Reason reason, LaneFault fault) noexcept;
   /// By the destructor of the session.
   void close() noexcept;
-  [[nodiscard]] LaneEnder& ender() noexcept { return ender_; }
 
  private:
   [[nodiscard]] static std::size_t thread_number() noexcept;

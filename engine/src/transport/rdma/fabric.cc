@@ -5,7 +5,13 @@
 #include <cstddef>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <remora/mutex.h>
+#include <remora/owned.h>
+
+#include "base/log.h"
 
 namespace remora::transport::rdma {
 
@@ -98,7 +104,38 @@ ibv_mtu mtu_of(std::uint16_t bytes) noexcept {
   return static_cast<ibv_mtu>(std::bit_width(bytes) - 8);
 }
 
+/// Once for each device and text in a process: a session has several lanes, and resumes.
+void warn_once(const verbs::Device& device, const std::string& text) {
+  struct Told {
+    remora::detail::Mutex mutex;
+    std::set<std::pair<std::string, std::string>> all REMORA_GUARDED_BY(mutex);
+  };
+  static remora::detail::PerProcess<Told> process;
+  Told& told = process.get();
+  const remora::detail::MutexLock lock{told.mutex};
+  if (told.all.emplace(std::string{device.name()}, text).second)
+    log::warn("rdma: {}: {}", device.name(), text);
+}
+
 }  // namespace
+
+std::string without_effect(const config::RdmaSettings& settings, const verbs::Device& device,
+                           std::uint8_t port) {
+  if (device.is_iwarp()) {
+    config::RdmaSettings ignored = settings;
+    ignored.traffic_class.reset();
+    const std::string names = to_string(ignored);
+    return names.empty() ? names : "without effect over iWARP: " + names;
+  }
+  if (!settings.gid_index) return {};
+  const auto attributes = device.query_port(port);
+  if (!attributes || attributes->link_layer != verbs::LinkLayer::kInfiniBand ||
+      attributes->global_route_required)
+    return {};
+  return "without effect where the route has no global header (GRH), as within an InfiniBand "
+         "subnet: " +
+         to_string(config::RdmaSettings{.gid_index = settings.gid_index});
+}
 
 verbs::ConnectorOptions route_options(const config::RdmaSettings& settings) noexcept {
   verbs::ConnectorOptions options;
@@ -124,6 +161,8 @@ Status check_ports(const config::RdmaSettings& settings, const verbs::Device& de
 
 Status apply(const config::RdmaSettings& settings, const verbs::Device& device, std::uint8_t port,
              verbs::QueuePairBuilder<verbs::Rc>& builder) {
+  if (const std::string ignored = without_effect(settings, device, port); !ignored.empty())
+    warn_once(device, ignored);
   if (settings.pkey) {
     const auto index = index_of_pkey(*settings.pkey, device, port);
     if (!index) return index.error();
@@ -149,6 +188,11 @@ Result<config::RdmaSettings> server_half(const config::RdmaSettings& settings,
                                          std::uint32_t client_mtu, const verbs::Device& device,
                                          std::uint8_t port) {
   config::RdmaSettings half = settings;
+  if (device.is_iwarp() && settings.traffic_class) {
+    // The kernel takes it before it connects, and so from a client alone.
+    warn_once(device, "without effect over iWARP: traffic_class of a server");
+    half.traffic_class.reset();
+  }
   half.mtu.reset();
   if (client_mtu != 0) half.mtu = static_cast<std::uint16_t>(client_mtu);
   if (!settings.mtu) return half;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include <remora/config/rdma_settings.h>
 #include <remora/result.h>
@@ -18,6 +19,11 @@ namespace remora::transport::rdma {
 /// times, so that it gives up after 8.6 s at the earliest: a switch that restarts a link, or a
 /// failover of some seconds, breaks no lane. The deadlines of operations are the engine's own.
 inline constexpr std::uint8_t kAckTimeoutLeast = 18;
+
+/// Which of the settings the connections over `port` of `device` do not use, and why; empty: they
+/// use all. apply() logs that, once for each device. See server_half() for a server's traffic class.
+[[nodiscard]] std::string without_effect(const config::RdmaSettings& settings,
+                                         const verbs::Device& device, std::uint8_t port);
 
 /// What the kernel has to know before it resolves the route to a server.
 [[nodiscard]] verbs::ConnectorOptions route_options(const config::RdmaSettings& settings) noexcept;
@@ -35,7 +41,8 @@ Status apply(const config::RdmaSettings& settings, const verbs::Device& device, 
              verbs::QueuePairBuilder<verbs::Rc>& builder);
 
 /// The settings of the server's half of a connection whose client sends packets of `client_mtu`
-/// bytes at most; 0: it did not say, so it sends what the port can carry.
+/// bytes at most; 0: it did not say, so it sends what the port can carry. Over iWARP without the
+/// traffic class, which only a client can set there; that is logged.
 /// Errors: kUnsupported: these are more than the server's own `mtu`; those of querying the port.
 [[nodiscard]] Result<config::RdmaSettings> server_half(const config::RdmaSettings& settings,
                                                        std::uint32_t client_mtu,

@@ -2,11 +2,13 @@
 
 #include "server/registration_threads.h"
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <gtest/gtest.h>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "support/resources.h"
 
@@ -54,6 +56,29 @@ TEST(RegistrationThreadsTest, DrainWaitsForThoseThatRunAndThoseThatWait) {
   release.set_value();
   (void)drained.get();
   EXPECT_EQ(ran.load(), static_cast<int>(2 * RegistrationThreads::kMaxThreads));
+}
+
+TEST(RegistrationThreadsTest, JobsOfOneGroupRunOneAfterTheOtherAndLeaveThreadsToOthers) {
+  RegistrationThreads threads;
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < 2 * RegistrationThreads::kMaxThreads; ++i)
+    ASSERT_TRUE(threads.enqueue(
+        [&order, i, released] {
+          released.wait();
+          order.push_back(i);
+        },
+        "one"));
+  for (const char* const group : {"", "another"}) {
+    std::promise<void> ran;
+    ASSERT_TRUE(threads.enqueue([&ran] { ran.set_value(); }, group));
+    ran.get_future().wait();  // without groups: all threads wait for `release`
+  }
+  release.set_value();
+  (void)threads.drain();
+  ASSERT_EQ(order.size(), 2 * RegistrationThreads::kMaxThreads);
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
 TEST(RegistrationThreadsTest, LetGoOfAJobBeforeItCountsAsDone) {

@@ -174,6 +174,11 @@ static_assert(sizeof(Error) <= 192);
 inline std::string_view Error::remedy() const noexcept {
   // From what says most to what says least.
   std::string_view remedy = detail::remedy_of_errno(errno_);
+  // What a server has refused names a request; what this process could not pin names the call of
+  // the device, or the bytes of a region that an operation was for.
+  if (remedy.empty() && reason_ == Reason::kMemlock)
+    remedy = detail::remedy_of_memlock(!server().empty() && !has_place_ &&
+                                       !operation().starts_with("ibv_"));
   if (remedy.empty()) remedy = detail::remedy_of(reason_);
   if (remedy.empty()) remedy = detail::remedy_of_connect(operation(), code_, errno_);
   if (remedy.empty()) remedy = detail::remedy_of_uri(operation());

@@ -29,11 +29,17 @@ namespace remora::detail {
   return {};
 }
 
+/// The limit is that of this process, or of the server that has told so.
+[[nodiscard]] constexpr std::string_view remedy_of_memlock(bool of_server) noexcept {
+  if (of_server)
+    return "raise the server's limit on locked memory: LimitMEMLOCK= in its service unit, "
+           "'ulimit -l unlimited', or --ulimit memlock=-1 for its container";
+  return "raise this process's limit on locked memory: 'ulimit -l unlimited', LimitMEMLOCK= in its "
+         "service unit, or --ulimit memlock=-1 for its container";
+}
+
 [[nodiscard]] constexpr std::string_view remedy_of(Reason reason) noexcept {
   switch (reason) {
-    case Reason::kMemlock:
-      return "raise the locked-memory limit: 'ulimit -l unlimited', LimitMEMLOCK= in the service "
-             "unit, or --ulimit memlock=-1 for a container";
     case Reason::kPoolFull:
       return "ask for less, remove regions ('remora ls' and 'remora rm'), or raise pool.size in "
              "the server's file";

@@ -190,6 +190,19 @@ TEST_F(BrokenLaneTest, SettlingEventsLeavesTheLaneToTheOtherThread) {
   EXPECT_EQ(slow_->closed, 0);
 }
 
+/// The owner of an operation that has ended destroys its queue, or a poller leaves it.
+TEST_F(BrokenLaneTest, SettlingEventsDoesNotWaitForAThreadThatWaitsForTheDevice) {
+  post_and_fail();
+  ender_ = std::thread{[this] { wait_all(2); }};  // finds the lane broken, and ends it
+  ASSERT_TRUE(test::eventually([&] { return slow_->closing.load(); }));
+  EXPECT_EQ(sink_.ready(), 1U);
+  driver_->settle_events();  // it would wait for let_close(), which comes in TearDown()
+  EXPECT_EQ(slow_->closed, 0);
+  std::uint64_t events = 0;
+  EXPECT_EQ(::read(notifier_.event(), &events, sizeof events), sizeof events)
+      << "the notifier is told later, when its owner may have destroyed it";
+}
+
 TEST_F(BrokenLaneTest, EndOfTheSessionEndsALaneThatAnotherThreadIsToEnd) {
   end_elsewhere_ = [](QueuedLaneDriver&) { return true; };
   post_and_fail();

@@ -1,9 +1,14 @@
 #include "client/datapath/mapped_access.h"
 
 #include <atomic>
+#include <future>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
+
+#include "support/forked.h"
 
 namespace remora::detail {
 namespace {
@@ -57,6 +62,31 @@ TEST(MappedAccessTest, EachThreadIsSeen) {
       EXPECT_FALSE(MappedAccess::accessed(kAccessed + i));
     }
   }
+}
+
+/// A grant of an engine that the child opens is not accessed by a thread of its parent.
+TEST(MappedAccessTest, ThreadsOfTheParentAccessNothingInAChild) {
+  if (!test::kChildrenOfFork) GTEST_SKIP() << "ThreadSanitizer reports the thread in the child";
+  std::promise<void> begun;
+  std::promise<void> release;
+  std::thread accessing{[&] {
+    const MappedAccess access{MappedAccess::kEveryGrant};
+    begun.set_value();
+    release.get_future().wait();
+  }};
+  begun.get_future().wait();
+  const MappedAccess own{kNotAccessed};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool wrong = MappedAccess::accessed(kAccessed) || !MappedAccess::accessed(kNotAccessed);
+    ::_exit(wrong ? 1 : 0);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(MappedAccess::accessed(kAccessed)) << "in the parent";
+  release.set_value();
+  accessing.join();
 }
 
 /// The proof of the order: of a thread that accesses what it has found not revoked, and one that

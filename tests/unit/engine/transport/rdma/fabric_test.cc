@@ -128,6 +128,29 @@ TEST_F(RdmaFabricTest, DeviceThatCannotBeAskedIsAnErrorOfItsOwn) {
   EXPECT_CODE(check_ports({.gid_index = 0}, device), kProvider);
 }
 
+TEST_F(RdmaFabricTest, SettingsWithoutEffectOverIwarpAreNamed) {
+  fake_.device.transport_type = IBV_TRANSPORT_IWARP;
+  const auto device = open();
+  ASSERT_TRUE(device.is_iwarp());
+  EXPECT_EQ(without_effect({.traffic_class = 106}, device, 1), "") << "of a client";
+  EXPECT_EQ(without_effect({.traffic_class = 106, .service_level = 3, .timeout = 20}, device, 1),
+            "without effect over iWARP: service_level=3, timeout=20");
+  EXPECT_EQ(server_half({.traffic_class = 106, .timeout = 20}, 0, device, 1).value(),
+            (RdmaSettings{.timeout = 20}));
+}
+
+TEST_F(RdmaFabricTest, GidIndexWithoutEffectOnInfiniBandIsNamed) {
+  fake_.device.transport_type = IBV_TRANSPORT_IB;
+  fake_.port.link_layer = IBV_LINK_LAYER_ETHERNET;
+  const auto device = open();
+  EXPECT_EQ(without_effect({.traffic_class = 106, .gid_index = 3}, device, 1), "") << "RoCE";
+  fake_.port.link_layer = IBV_LINK_LAYER_INFINIBAND;
+  EXPECT_EQ(without_effect({.traffic_class = 106}, device, 1), "");
+  EXPECT_EQ(without_effect({.traffic_class = 106, .gid_index = 3}, device, 1),
+            "without effect where the route has no global header (GRH), as within an InfiniBand "
+            "subnet: gid_index=3");
+}
+
 TEST_F(RdmaFabricTest, TheServersHalfHasTheMtuOfItsClient) {
   const auto device = open();
   const RdmaSettings open_mtu{.timeout = 20};
