@@ -451,10 +451,10 @@ constexpr std::array kKeys{
            "A client whose grant is revoked has this long to stop using it; then the grant ends "
            "without the client's agreement."),
     ranged("limits.registrations_max", KeyType::kNumber, 0, 1'000'000'000, kRegistrationsMax,
-           "Registrations with RDMA devices at once, over all sessions: one for each extent of an "
-           "open region, and one for each connection. With memory windows: one for each piece of "
-           "the pool and extent of a region with shm, and one for each connection. Opening a "
-           "region that needs more is refused. 0: the device's limit."),
+           "Registrations with all RDMA devices: one for each extent of an open region (sessions "
+           "that prove one key share it), control channel and lane. With memory windows, instead "
+           "of those of regions: one for each piece of the pool and extent of a region with shm. "
+           "Opening a region that needs more is refused. 0: each device's own limit."),
     ranged("limits.windows_max", KeyType::kNumber, 0, 1'000'000'000, kWindowsMax,
            "Memory windows of RDMA devices at once, over all sessions: for each extent of an open "
            "region one for each lane, also while the client is lost and may resume. Opening a "

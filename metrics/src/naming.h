@@ -1,6 +1,6 @@
 #pragma once
 
-/// The rules for names, help texts and labels (docs/naming.md), each a typed error.
+/// The rules for names, help texts and labels (docs/adding-a-metric.md), each a typed error.
 
 #include <cstddef>
 #include <cstdint>

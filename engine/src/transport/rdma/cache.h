@@ -22,7 +22,7 @@ class DeviceCache : public RegistrationCache {
 
 /// A cache that refuses what it cannot keep, and pins no more than a quarter of what the process
 /// may lock. Null where changes of mappings are not noticed: the log says why. Caches of one device
-/// in one registry share its series (rdma_cache_series.h).
+/// in one registry share its series (cache_series.h).
 std::shared_ptr<DeviceCache> make_cache(const verbs::ProtectionDomain& domain,
                                         const RegistrationCache::Options& options);
 

@@ -135,7 +135,7 @@ class Registry {
   // series again (not so callbacks). All take the lock and may allocate: control path only.
   //
   // Errors, of all: kInvalidArgument, with the rule as operation() and the text as subject() (a
-  // name outside [a-zA-Z_][a-zA-Z0-9_]* or against the naming rules of docs/naming.md, a help that
+  // name outside [a-zA-Z_][a-zA-Z0-9_]* or against the rules of src/naming.h, a help that
   // is empty or not one line, a label that is malformed, reserved, given twice, not UTF-8 or too
   // long, bad bounds); kAlreadyExists (the name is of another kind or shape; a callback's series is
   // taken); kLimitExceeded (series_max).

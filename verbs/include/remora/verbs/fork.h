@@ -3,7 +3,7 @@
 /// Fork safety: pinned pages must not become copy-on-write under the NIC.
 ///
 /// In a child, every object of the parent answers kClosed with Reason::kForked, and its destructor
-/// leaves what it holds alone. Posting, polling and arming are not checked: docs/threads.md.
+/// leaves what it holds alone. Posting, polling and arming are not checked: docs/thread-safety.md.
 
 #include <remora/result.h>
 #include <remora/verbs/provider.h>
