@@ -141,7 +141,7 @@ void GrantSet::make(PendingOpen wanted) {
   server_.revocations().begin_open(*pending->region);
   const bool begun = server_.registration_threads().enqueue(
       [&server = server_, pending]() mutable { register_pending(server, std::move(pending)); },
-      registration_group(session_, info.name));
+      registration_group(session_, pending->region->name()));
   if (begun) return;
   pending->made.emplace(session_.endpoint().grant(pending->request));
   finish_pending(*pending);
