@@ -21,7 +21,8 @@ namespace remora::transport::rdma {
 inline constexpr std::uint8_t kAckTimeoutLeast = 18;
 
 /// Which of the settings the connections over `port` of `device` do not use, and why; empty: they
-/// use all. apply() logs that, once for each device. See server_half() for a server's traffic class.
+/// use all. apply() logs that, once for each device. See server_half() for a server's traffic
+/// class.
 [[nodiscard]] std::string without_effect(const config::RdmaSettings& settings,
                                          const verbs::Device& device, std::uint8_t port);
 
