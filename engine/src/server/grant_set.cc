@@ -38,7 +38,7 @@ Error grant_error(const Error& why, const std::string& region) {
 /// Sessions that prove the key of one client share the registration of a region: the first of them
 /// makes it, and the others would only wait for that. Empty: this session shares none.
 std::string registration_group(const ServerSession& session, const std::string& region) {
-  if (!session.handshake().proven()) return {};
+  if (!session.handshake().proven() || session.handshake().has_rails()) return {};
   return session.handshake().client_name() + '\n' + session.endpoint().device() + '\n' + region;
 }
 

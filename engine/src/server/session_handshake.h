@@ -51,6 +51,8 @@ class SessionHandshake {
     return proven_key_;
   }
   [[nodiscard]] bool proven() const noexcept { return proven_key_.has_value(); }
+  /// The session may use several devices; it shares no registration then.
+  [[nodiscard]] bool has_rails() const noexcept { return rails_; }
   /// Whether the client may resume the session after its connection is lost: until it says goodbye.
   /// Any thread.
   [[nodiscard]] bool resumable() const noexcept { return resumable_.load(); }
