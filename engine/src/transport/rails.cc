@@ -10,7 +10,7 @@ namespace {
 
 bool is_device_name(std::string_view name) noexcept {
   constexpr std::size_t kMaxBytes = 63;
-  return !name.empty() && name.size() <= kMaxBytes &&
+  return !name.empty() && name.front() != '-' && name.size() <= kMaxBytes &&
          std::all_of(name.begin(), name.end(), [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                   c == '_' || c == '-' || c == '.';

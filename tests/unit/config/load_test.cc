@@ -106,7 +106,7 @@ metrics: {address: "[::1]:9471"}
                                            3,
                                            std::chrono::milliseconds{1}}));
   EXPECT_EQ(config.rdma, (RdmaSettings{106, 0, 0x8001, 3, 1024, 20, 0, 7}));
-  EXPECT_EQ(config.pool, (Pool{8U << 20U, 2U << 20U, HugePages::kRequire, false, true}));
+  EXPECT_EQ(config.pool, (Pool{8U << 20U, 2U << 20U, HugePages::kRequire, false, true, true}));
   ASSERT_EQ(config.regions.size(), 2U);
   EXPECT_EQ(config.regions[0],
             (RegionConfig{"a.b_c-D9", 1U << 20U, 64, {true, false, true}, "mlx5_0", true, {}}));

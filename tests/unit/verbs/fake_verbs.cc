@@ -411,6 +411,7 @@ void FakeVerbs::born(const std::string& kind, const void* object,
   const std::lock_guard lock{mutex_};
   std::erase(parents, nullptr);
   std::erase(parents, &cm_context);
+  for (const Other& each : others) std::erase(parents, &each.cm_context);
   for (const void* parent : parents)
     if (!objects_.contains(parent)) violation(kind + " made from a dead parent");
   objects_[object] = {kind, std::move(parents)};
