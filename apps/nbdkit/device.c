@@ -68,7 +68,8 @@ int device_open(Device* device, const Options* options) {
   device->info.size = sizeof device->info;
   device->reconnect_for_ns = options->reconnect_for_ns;
   (void)remora_set_log_handler(on_log, NULL, REMORA_LOG_INFO, NULL);
-  int code = open_engine(device, options, &error);
+  device->order = write_order_create();
+  int code = device->order != NULL ? open_engine(device, options, &error) : REMORA_OUT_OF_MEMORY;
   if (code == REMORA_OK)
     code = remora_engine_open_region(device->engine, options->uri, rights, &device->region, &error);
   if (code == REMORA_OK) code = remora_region_info_of(device->region, &device->info, &error);
@@ -90,8 +91,10 @@ int device_open(Device* device, const Options* options) {
 void device_close(Device* device) {
   remora_region_free(device->region);
   remora_engine_free(device->engine);
+  write_order_free(device->order);
   device->region = NULL;
   device->engine = NULL;
+  device->order = NULL;
   (void)remora_set_log_handler(NULL, NULL, REMORA_LOG_WARNING, NULL);
 }
 

@@ -14,10 +14,12 @@
 #include <remora/remora_c.h>
 
 #include "options.h"
+#include "write_order.h"
 
 typedef struct Device {
   remora_engine* engine;
   remora_region* region;
+  WriteOrder* order;  ///< of the writes of all connections
   remora_region_info info;
   int transport;  ///< of remora_transport
   bool writable;
@@ -46,8 +48,8 @@ bool device_may_repeat(Device* device, int code, uint64_t* until_ns);
 
 /// Whether a request may be given to the library. Waits as device_may_repeat() while the session is
 /// interrupted. The library would wait as well, but not notice that the client of the request has
-/// gone: a write could then be carried out after the client has sent it again over another
-/// connection, and over a later write.
+/// gone. What it has already ends without its client; WriteOrder has writes that the client sends
+/// again over another connection wait for it.
 bool device_may_begin(Device* device, uint64_t* until_ns);
 
 /// Tells nbdkit and its log that a request has failed. Returns -1.
