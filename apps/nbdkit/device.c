@@ -129,11 +129,16 @@ static uint64_t now_ns(void) {
 static bool wait_until_settled(Device* device, uint64_t until_ns) {
   enum { kLookNs = 100000000, kPauseNs = 10000000 };
   while (!atomic_load(&device->ended) && now_ns() < until_ns) {
+    const uint_least64_t in_doubt = atomic_load(&device->in_doubt);
     // Short waits, so that nbdkit can stop meanwhile.
     const int code = remora_region_settled(device->region, kLookNs, NULL);
     if (code != REMORA_OK && code != REMORA_TIMED_OUT) return false;
     if (nbdkit_nanosleep(0, kPauseNs) == -1) return false;
-    if (code == REMORA_OK && remora_region_connected(device->region) != 0) return true;
+    if (code == REMORA_OK && remora_region_connected(device->region) != 0) {
+      // A smaller number of another thread only means that a request looks once more.
+      atomic_store(&device->settled, in_doubt);
+      return true;
+    }
   }
   return false;
 }
@@ -141,12 +146,14 @@ static bool wait_until_settled(Device* device, uint64_t until_ns) {
 bool device_may_repeat(Device* device, int code, uint64_t* until_ns) {
   if (code != REMORA_CONNECTION_LOST && code != REMORA_INDETERMINATE && code != REMORA_TIMED_OUT)
     return false;
+  if (code == REMORA_INDETERMINATE) atomic_fetch_add(&device->in_doubt, 1);
   if (*until_ns == 0) *until_ns = now_ns() + device->reconnect_for_ns;
   return wait_until_settled(device, *until_ns);
 }
 
 bool device_may_begin(Device* device, uint64_t* until_ns) {
-  return remora_region_connected(device->region) != 0 ||
+  const bool doubtful = atomic_load(&device->in_doubt) != atomic_load(&device->settled);
+  return (!doubtful && remora_region_connected(device->region) != 0) ||
          device_may_repeat(device, REMORA_CONNECTION_LOST, until_ns) ||
          atomic_load(&device->ended);  // the library says at once why
 }

@@ -27,6 +27,9 @@ typedef struct Device {
   char description[256];
   atomic_bool ended;            ///< its session will not be resumed
   atomic_uint_least64_t known;  ///< codes of failures that the log has; a bit each
+  // Attempts that ended with REMORA_INDETERMINATE: all, and those without a late effect by now.
+  atomic_uint_least64_t in_doubt;
+  atomic_uint_least64_t settled;
 } Device;
 
 /// Opens the region. 0; -1: nbdkit has the message.
@@ -49,7 +52,8 @@ bool device_may_repeat(Device* device, int code, uint64_t* until_ns);
 /// Whether a request may be given to the library. Waits as device_may_repeat() while the session is
 /// interrupted. The library would wait as well, but not notice that the client of the request has
 /// gone. What it has already ends without its client; WriteOrder has writes that the client sends
-/// again over another connection wait for it.
+/// again over another connection wait for it. Also waits for the outcome of writes in doubt whose
+/// client did not wait for it: of several lanes, one may still work while another one breaks.
 bool device_may_begin(Device* device, uint64_t* until_ns);
 
 /// Tells nbdkit and its log that a request has failed. Returns -1.
