@@ -47,13 +47,15 @@ static void on_log(void* context, int level, uint64_t at_ns, const char* text, s
     nbdkit_debug("%s", text);
 }
 
-static int open_engine(Device* device, const Options* options, remora_error* error) {
+static int open_engine(Device* device, const Options* options, uint64_t connect_for_ns,
+                       remora_error* error) {
   remora_engine_options given;
   const int filled = remora_engine_options_init(&given, sizeof given);
   if (filled != REMORA_OK) return filled;
   given.client_name = options->client;
   given.key_file = options->key_file;
   given.operation_deadline_ns = options->deadline_ns;
+  given.connect_for_ns = connect_for_ns;
   given.reconnect_for_ns = options->reconnect_for_ns;
   given.lanes = options->lanes;
   given.on_session = on_session;
@@ -61,7 +63,7 @@ static int open_engine(Device* device, const Options* options, remora_error* err
   return remora_engine_open(&given, &device->engine, error);
 }
 
-int device_open(Device* device, const Options* options) {
+static int open_within(Device* device, const Options* options, uint64_t connect_for_ns) {
   remora_error error = {.size = sizeof error};
   const uint32_t rights =
       options->readonly ? REMORA_RIGHT_READ : REMORA_RIGHT_READ | REMORA_RIGHT_WRITE;
@@ -69,7 +71,8 @@ int device_open(Device* device, const Options* options) {
   device->reconnect_for_ns = options->reconnect_for_ns;
   (void)remora_set_log_handler(on_log, NULL, REMORA_LOG_INFO, NULL);
   device->order = write_order_create();
-  int code = device->order != NULL ? open_engine(device, options, &error) : REMORA_OUT_OF_MEMORY;
+  int code = device->order != NULL ? open_engine(device, options, connect_for_ns, &error)
+                                   : REMORA_OUT_OF_MEMORY;
   if (code == REMORA_OK)
     code = remora_engine_open_region(device->engine, options->uri, rights, &device->region, &error);
   if (code == REMORA_OK) code = remora_region_info_of(device->region, &device->info, &error);
@@ -86,6 +89,13 @@ int device_open(Device* device, const Options* options) {
   (void)snprintf(device->description, sizeof device->description, "Remora region %s; %s",
                  device->info.name, remora_region_transport_reason(device->region));
   return 0;
+}
+
+int device_open(Device* device, const Options* options) {
+  const uint64_t longest_ns = UINT64_C(10000000000);
+  return open_within(
+      device, options,
+      options->reconnect_for_ns < longest_ns ? options->reconnect_for_ns : longest_ns);
 }
 
 void device_close(Device* device) {
@@ -107,7 +117,7 @@ int device_probe(const Options* options) {
   if (child == 0) {
     Device device;
     memset(&device, 0, sizeof device);
-    const int opened = device_open(&device, options);
+    const int opened = open_within(&device, options, 0);
     if (opened == 0) device_close(&device);
     _exit(opened == 0 ? 0 : 1);
   }

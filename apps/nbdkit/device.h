@@ -32,12 +32,13 @@ typedef struct Device {
   atomic_uint_least64_t settled;
 } Device;
 
-/// Opens the region. 0; -1: nbdkit has the message.
+/// Opens the region. A server that is gone is waited for: up to 10 s, and no longer than
+/// `reconnect_for_ns`, since nbdkit does not stop meanwhile. 0; -1: nbdkit has the message.
 /// Starts threads: nbdkit must not fork afterwards.
 int device_open(Device* device, const Options* options);
 
-/// As device_open() in a child process, which closes the device again: a wrong parameter is told
-/// before nbdkit goes into the background.
+/// As device_open() in a child process, which closes the device again, but without waiting: a wrong
+/// parameter is told before nbdkit goes into the background.
 int device_probe(const Options* options);
 
 /// No request and no queue of the device is left.
