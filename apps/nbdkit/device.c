@@ -47,13 +47,15 @@ static void on_log(void* context, int level, uint64_t at_ns, const char* text, s
     nbdkit_debug("%s", text);
 }
 
-static int open_engine(Device* device, const Options* options, remora_error* error) {
+static int open_engine(Device* device, const Options* options, uint64_t connect_for_ns,
+                       remora_error* error) {
   remora_engine_options given;
   const int filled = remora_engine_options_init(&given, sizeof given);
   if (filled != REMORA_OK) return filled;
   given.client_name = options->client;
   given.key_file = options->key_file;
   given.operation_deadline_ns = options->deadline_ns;
+  given.connect_for_ns = connect_for_ns;
   given.reconnect_for_ns = options->reconnect_for_ns;
   given.lanes = options->lanes;
   given.on_session = on_session;
@@ -61,14 +63,16 @@ static int open_engine(Device* device, const Options* options, remora_error* err
   return remora_engine_open(&given, &device->engine, error);
 }
 
-int device_open(Device* device, const Options* options) {
+static int open_within(Device* device, const Options* options, uint64_t connect_for_ns) {
   remora_error error = {.size = sizeof error};
   const uint32_t rights =
       options->readonly ? REMORA_RIGHT_READ : REMORA_RIGHT_READ | REMORA_RIGHT_WRITE;
   device->info.size = sizeof device->info;
   device->reconnect_for_ns = options->reconnect_for_ns;
   (void)remora_set_log_handler(on_log, NULL, REMORA_LOG_INFO, NULL);
-  int code = open_engine(device, options, &error);
+  device->order = write_order_create();
+  int code = device->order != NULL ? open_engine(device, options, connect_for_ns, &error)
+                                   : REMORA_OUT_OF_MEMORY;
   if (code == REMORA_OK)
     code = remora_engine_open_region(device->engine, options->uri, rights, &device->region, &error);
   if (code == REMORA_OK) code = remora_region_info_of(device->region, &device->info, &error);
@@ -87,11 +91,20 @@ int device_open(Device* device, const Options* options) {
   return 0;
 }
 
+int device_open(Device* device, const Options* options) {
+  const uint64_t longest_ns = UINT64_C(10000000000);
+  return open_within(
+      device, options,
+      options->reconnect_for_ns < longest_ns ? options->reconnect_for_ns : longest_ns);
+}
+
 void device_close(Device* device) {
   remora_region_free(device->region);
   remora_engine_free(device->engine);
+  write_order_free(device->order);
   device->region = NULL;
   device->engine = NULL;
+  device->order = NULL;
   (void)remora_set_log_handler(NULL, NULL, REMORA_LOG_WARNING, NULL);
 }
 
@@ -104,7 +117,7 @@ int device_probe(const Options* options) {
   if (child == 0) {
     Device device;
     memset(&device, 0, sizeof device);
-    const int opened = device_open(&device, options);
+    const int opened = open_within(&device, options, 0);
     if (opened == 0) device_close(&device);
     _exit(opened == 0 ? 0 : 1);
   }
@@ -126,11 +139,16 @@ static uint64_t now_ns(void) {
 static bool wait_until_settled(Device* device, uint64_t until_ns) {
   enum { kLookNs = 100000000, kPauseNs = 10000000 };
   while (!atomic_load(&device->ended) && now_ns() < until_ns) {
+    const uint_least64_t in_doubt = atomic_load(&device->in_doubt);
     // Short waits, so that nbdkit can stop meanwhile.
     const int code = remora_region_settled(device->region, kLookNs, NULL);
     if (code != REMORA_OK && code != REMORA_TIMED_OUT) return false;
     if (nbdkit_nanosleep(0, kPauseNs) == -1) return false;
-    if (code == REMORA_OK && remora_region_connected(device->region) != 0) return true;
+    if (code == REMORA_OK && remora_region_connected(device->region) != 0) {
+      // A smaller number of another thread only means that a request looks once more.
+      atomic_store(&device->settled, in_doubt);
+      return true;
+    }
   }
   return false;
 }
@@ -138,12 +156,14 @@ static bool wait_until_settled(Device* device, uint64_t until_ns) {
 bool device_may_repeat(Device* device, int code, uint64_t* until_ns) {
   if (code != REMORA_CONNECTION_LOST && code != REMORA_INDETERMINATE && code != REMORA_TIMED_OUT)
     return false;
+  if (code == REMORA_INDETERMINATE) atomic_fetch_add(&device->in_doubt, 1);
   if (*until_ns == 0) *until_ns = now_ns() + device->reconnect_for_ns;
   return wait_until_settled(device, *until_ns);
 }
 
 bool device_may_begin(Device* device, uint64_t* until_ns) {
-  return remora_region_connected(device->region) != 0 ||
+  const bool doubtful = atomic_load(&device->in_doubt) != atomic_load(&device->settled);
+  return (!doubtful && remora_region_connected(device->region) != 0) ||
          device_may_repeat(device, REMORA_CONNECTION_LOST, until_ns) ||
          atomic_load(&device->ended);  // the library says at once why
 }

@@ -111,18 +111,11 @@ static int flush(void* handle, uint32_t flags) {
   return carry_out(handle, &request);
 }
 
-/// In parts, each of which has the whole deadline. Also for trim: what is trimmed reads as zeroes.
+/// Also for trim: what is trimmed reads as zeroes.
 static int zero(void* handle, uint32_t count, uint64_t offset, uint32_t flags) {
-  enum { kMaxZeroBytes = 64 << 20 };
   (void)flags;
-  while (count > 0) {
-    const uint32_t part = count < kMaxZeroBytes ? count : kMaxZeroBytes;
-    const Request request = {.kind = kZero, .offset = offset, .length = part};
-    if (carry_out(handle, &request) != 0) return -1;
-    offset += part;
-    count -= part;
-  }
-  return 0;
+  const Request request = {.kind = kZero, .offset = offset, .length = count};
+  return carry_out(handle, &request);
 }
 
 static struct nbdkit_plugin plugin = {

@@ -1,7 +1,11 @@
 #include "request.h"
 
 #include <nbdkit-plugin.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+#include "write_order.h"
 
 /// Longer requests gain nothing by a common doorbell. They go by themselves, over all lanes, and
 /// over rdma their memory may have to be registered first, which no other request waits for.
@@ -45,16 +49,65 @@ static int attempt(const Connection* connection, const Request* request, remora_
   return REMORA_INTERNAL;
 }
 
-int carry_out(const Connection* connection, const Request* request) {
-  remora_error error;  // filled by an attempt that fails
-  error.size = sizeof error;
-  error.reason = REMORA_REASON_NONE;
-  error.message[0] = '\0';
+/// Whether to wait on: nbdkit does not stop, and the client of the request has not gone.
+static bool client_waits(void) { return nbdkit_nanosleep(0, 1000000) == 0; }
+
+/// Not every failure fills the error in: what an earlier attempt has left there is not its own.
+static void clear(remora_error* error) {
+  error->size = sizeof *error;
+  error->reason = REMORA_REASON_NONE;
+  error->message[0] = '\0';
+}
+
+/// A request that ends before the library has it.
+static int end_unsent(remora_error* error, const char* why) {
+  clear(error);
+  (void)snprintf(error->message, sizeof error->message, "%s", why);
+  return REMORA_CONNECTION_LOST;
+}
+
+/// Repeated while the server can still come back. Code and `error`: of the last attempt.
+static int attempt_repeatedly(const Connection* connection, const Request* request,
+                              remora_error* error) {
   Device* const device = connection->device;
   uint64_t until_ns = 0;
-  int code = REMORA_CONNECTION_LOST;
-  if (device_may_begin(device, &until_ns)) code = attempt(connection, request, &error);
-  while (code != REMORA_OK && device_may_repeat(device, code, &until_ns))
-    code = attempt(connection, request, &error);
+  if (!device_may_begin(device, &until_ns))
+    return end_unsent(error, "not sent: the server did not come back in time, or the client left");
+  int code = REMORA_OK;
+  do {
+    clear(error);
+    code = attempt(connection, request, error);
+  } while (code != REMORA_OK && device_may_repeat(device, code, &until_ns));
+  return code;
+}
+
+/// In parts, each of which has the whole deadline.
+static int zero_in_parts(const Connection* connection, const Request* request,
+                         remora_error* error) {
+  enum { kMaxPartBytes = 64 << 20 };
+  Request part = *request;
+  int code = REMORA_OK;
+  for (uint64_t done = 0; code == REMORA_OK && done < request->length; done += part.length) {
+    const uint64_t left = request->length - done;
+    part.offset = request->offset + done;
+    part.length = left < kMaxPartBytes ? left : kMaxPartBytes;
+    code = attempt_repeatedly(connection, &part, error);
+  }
+  return code;
+}
+
+int carry_out(const Connection* connection, const Request* request) {
+  remora_error error;  // its large texts are not cleared
+  Device* const device = connection->device;
+  const bool changes = request->kind == kWrite || request->kind == kZero;
+  OrderedWrite write = {
+      .connection = connection, .offset = request->offset, .length = request->length};
+  if (changes && !write_order_begin(device->order, &write, client_waits))
+    return device_fail(
+        device, end_unsent(&error, "not sent: the client left while an earlier write went on"),
+        &error);
+  const int code = request->kind == kZero ? zero_in_parts(connection, request, &error)
+                                          : attempt_repeatedly(connection, request, &error);
+  if (changes) write_order_end(device->order, &write);
   return code == REMORA_OK ? 0 : device_fail(device, code, &error);
 }

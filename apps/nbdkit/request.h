@@ -26,6 +26,7 @@ typedef struct Request {
 Connection* connection_open(Device* device, unsigned depth);
 void connection_close(Connection* connection);
 
-/// Any thread; blocks until the request has ended. It is repeated while its server can still come
-/// back. 0; -1: nbdkit has the error.
+/// Any thread; blocks until the request has ended: its memory is not used any more. It is repeated
+/// while its server can still come back. A write waits for earlier ones of other connections that
+/// it overlaps. 0; -1: nbdkit has the error.
 int carry_out(const Connection* connection, const Request* request);

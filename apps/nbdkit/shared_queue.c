@@ -26,6 +26,7 @@ struct SharedQueue {
   pthread_mutex_t mutex;
   // Guarded by `mutex`:
   bool driven;
+  bool to_submit;  ///< operations were taken that no submit has handed over
   size_t in_flight;
   Transfer* first;  ///< all that have not ended, in the order in which they came
   Transfer* last;
@@ -83,9 +84,8 @@ static void end(SharedQueue* queue, Transfer* transfer, int code) {
   pthread_cond_signal(&transfer->wake);
 }
 
-/// Takes the waiting transfers into the queue, as far as there is room; whether there were any.
-static bool take_waiting(SharedQueue* queue) {
-  const size_t before = queue->in_flight;
+/// Takes the waiting transfers into the queue, as far as there is room.
+static void take_waiting(SharedQueue* queue) {
   while (queue->first_waiting != NULL) {
     Transfer* const next = queue->first_waiting;
     const uint64_t tag = (uintptr_t)next;
@@ -93,19 +93,29 @@ static bool take_waiting(SharedQueue* queue) {
         next->into != NULL
             ? remora_queue_read(queue->queue, next->offset, next->into, next->length, NULL, tag)
             : remora_queue_write(queue->queue, next->offset, next->from, next->length, NULL, tag);
-    if (ticket == 0) break;  // the queue is full
+    if (ticket == 0) break;  // the queue is full, or cannot be used: collect() tells
     queue->first_waiting = next->after;
+    queue->to_submit = true;
     ++queue->in_flight;
   }
-  return queue->in_flight != before;
 }
 
-/// One doorbell for all that wait. Unlocks the mutex meanwhile.
+/// One doorbell for all that wait. Unlocks the mutex meanwhile. After a failure the driving thread
+/// tries again, behind the pause of collect().
 static void hand_over(SharedQueue* queue) {
-  if (!take_waiting(queue)) return;
+  take_waiting(queue);
+  if (!queue->to_submit) return;
   pthread_mutex_unlock(&queue->mutex);
-  (void)remora_queue_submit(queue->queue, NULL);  // faults arrive as completions
+  const int status = remora_queue_submit(queue->queue, NULL);  // other faults: completions
   pthread_mutex_lock(&queue->mutex);
+  queue->to_submit = status != REMORA_OK;
+}
+
+/// The queue cannot be used any more: none of its operations is in flight.
+static void end_all(SharedQueue* queue) {
+  while (queue->first != NULL) end(queue, queue->first, REMORA_CLOSED);
+  queue->in_flight = 0;
+  queue->to_submit = false;
 }
 
 /// Waits for at least one completion, and ends the transfers of all that have come. Unlocks the
@@ -115,7 +125,7 @@ static void collect(SharedQueue* queue) {
   size_t count = 0;
   pthread_mutex_unlock(&queue->mutex);
   const int status = remora_queue_wait(queue->queue, 1, found, kMaxCompletions, &count, NULL);
-  if (status != REMORA_OK) {  // what is in flight has its memory still: there is only to try again
+  if (count == 0) {  // the wait has failed, or a submit before it: no loop without a pause
     const struct timespec interval = {.tv_sec = 0, .tv_nsec = 1000000};
     nanosleep(&interval, NULL);
   }
@@ -127,9 +137,8 @@ static void collect(SharedQueue* queue) {
     --queue->in_flight;
     end(queue, ended, found[i].code);
   }
-  // The queue takes nothing although it is empty: it cannot be used any more.
-  if (count == 0 && queue->in_flight == 0)
-    while (queue->first_waiting != NULL) end(queue, queue->first_waiting, REMORA_CLOSED);
+  // A queue that takes nothing although it is empty cannot be used either.
+  if (status == REMORA_CLOSED || (count == 0 && queue->in_flight == 0)) end_all(queue);
 }
 
 /// Drives the queue until `own` has ended, then has the thread of the oldest transfer go on.

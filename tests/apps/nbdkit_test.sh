@@ -182,7 +182,7 @@ os._exit(0)'
   is "nbdkit ends" stop_nbdkit
 fi
 
-# --- a server that goes ---------------------------------------------------------------------------------
+# --- a region that goes, and a server that goes ---------------------------------------------------------
 # fails ERRNO: a request fails with it, over a new connection.
 fails() {
   timeout 60 nbdsh --uri "$nbd" --command "
@@ -193,6 +193,15 @@ except nbd.Error as error:
     raise SystemExit(0 if error.errnum == errno.$1 else str(error))
 raise SystemExit('it was read')" >"$work/out" 2>"$work/err"
 }
+run 0 "a region that will be removed" "$remora" create "$(uri brief)" --size 1MiB "${mapped[@]}"
+start_nbdkit "$(uri brief)"
+python 0 "it is served" <<<'h.pwrite(b"brief", 0)'
+run 0 "it is removed, with its grants" "$remora" rm "$(uri brief)" --now
+is "a read of a region that was removed fails" fails EIO
+is "and the next one" fails EIO
+is "the log says why" logged 'access refused'
+is "nbdkit ends" stop_nbdkit
+
 start_nbdkit "$(uri cache)" reconnect-for=20s
 stop_server KILL
 start_server "$work/server.yaml"

@@ -203,7 +203,9 @@ TEST_P(ErrorTest, EmptySpansAndSlotsAreInvalid) {
 
 TEST_P(ErrorTest, QueueDepthOutsideItsBoundsIsInvalid) {
   const Region region = make_region();
-  EXPECT_TRUE(fails_with(region.queue({.depth = 0}), Code::kInvalidArgument));
+  if (!kThroughC) {  // there 0 stands for the default
+    EXPECT_TRUE(fails_with(region.queue({.depth = 0}), Code::kInvalidArgument));
+  }
   EXPECT_TRUE(fails_with(region.queue({.depth = kMaxQueueDepth + 1}), Code::kInvalidArgument));
   EXPECT_TRUE(ok(region.queue({.depth = 1})));
 }
@@ -245,14 +247,16 @@ TEST_P(ErrorTest, MalformedSpecsAreInvalid) {
   EXPECT_TRUE(invalid([](RegionSpec& s) { s.name = "."; }));
   EXPECT_TRUE(invalid([](RegionSpec& s) { s.name = ".."; }));
   EXPECT_TRUE(invalid([](RegionSpec& s) { s.name = "a/b"; }));
-  EXPECT_TRUE(invalid([](RegionSpec& s) { s.name = std::string("a\0b", 3); }));
   EXPECT_TRUE(invalid([](RegionSpec& s) { s.name = std::string(65, 'x'); }));
   EXPECT_TRUE(invalid([](RegionSpec& s) { s.size_bytes = 0; }));
   EXPECT_TRUE(invalid([](RegionSpec& s) { s.size_bytes = 4097; }));
-  EXPECT_TRUE(invalid([](RegionSpec& s) { s.block_bytes = 0; }));
   EXPECT_TRUE(invalid([](RegionSpec& s) { s.block_bytes = 32; }));
   EXPECT_TRUE(invalid([](RegionSpec& s) { s.block_bytes = 3000, s.size_bytes = 30'000; }));
-  EXPECT_TRUE(invalid([](RegionSpec& s) { s.rights = Rights::kNone; }));
+  if (!kThroughC) {  // there 0 stands for the default, and the name would end
+    EXPECT_TRUE(invalid([](RegionSpec& s) { s.name = std::string("a\0b", 3); }));
+    EXPECT_TRUE(invalid([](RegionSpec& s) { s.block_bytes = 0; }));
+    EXPECT_TRUE(invalid([](RegionSpec& s) { s.rights = Rights::kNone; }));
+  }
   EXPECT_TRUE(
       fails_with(creating([](RegionSpec& s) { s.atomic_domain = "mars0"; }), Code::kUnsupported));
   EXPECT_TRUE(ok(creating([](RegionSpec& s) { s.name = std::string(64, 'x'); })));

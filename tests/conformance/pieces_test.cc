@@ -181,6 +181,7 @@ TEST_P(PiecesTest, RegionOfAnotherSessionIsNotSelected) {
   EXPECT_TRUE(ok(queue.select(region)));
 }
 
+#ifndef REMORA_TEST_THROUGH_C  // the C API has no sealed blocks
 TEST_P(PiecesTest, SealedBlocksAreNeverTorn) {
   const Region region = make_region({.size_bytes = 128_KiB, .block_bytes = 32_KiB});
   std::vector<std::byte> block(32_KiB);
@@ -292,6 +293,7 @@ TEST_P(PiecesTest, SealedPagesWithSealsInARegionOfTheirOwn) {
       fails_with(pages.write(Block{0}, std::span{page}.first(4095), 1), Code::kInvalidArgument));
   EXPECT_TRUE(fails_with(pages.read(Block{16}, page), Code::kOutOfRange));
 }
+#endif
 
 REMORA_CONFORMANCE(PiecesTest);
 

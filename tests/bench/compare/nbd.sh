@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of compare.sh
-# Block devices: the plugin of apps/nbdkit beside nbdkit's own memory plugin, both driven by fio.
+# Block devices: the plugin of apps/nbdkit beside nbdkit's own memory plugin, both driven by fio, then
+# by qemu-img bench: QEMU's block layer, as a virtual machine uses it.
 # Sourced by compare.sh.
 #
 # Neither side is bound to processors: over tcp ours has one more process than its peer.
@@ -7,11 +8,12 @@
 nbd_server_port=10840
 
 section_nbd() {
-  section_versions="$(version_of nbdkit fio)" section_ms=1000
+  section_versions="$(version_of nbdkit fio qemu-utils)" section_ms=1000
   nbd_plugin=$build/apps/nbdkit/nbdkit-remora-plugin.so
   need nbd_memory nbdkit nbdkit
   need nbd_memory fio fio
   need nbd_memory jq jq
+  need nbd_memory qemu-img qemu-utils
   [[ -e $nbd_plugin ]] ||
     absent nbd_memory "$nbd_plugin was not built: ci/setup.sh nbd, then configure again"
   nbd_offer memory memory 256M
@@ -35,11 +37,14 @@ nbd_rows() {
     nbd_row "$transport" "$op" 4096 32 ops/s "$goal"
     nbd_row "$transport" "$op" 1048576 8 ops/s '>=0.9'
     nbd_row "$transport" "$op" 4096 1 ns -
+    nbd_row "$transport" "qemu-$op" 4096 32 ops/s "$goal"
+    nbd_row "$transport" "qemu-$op" 1048576 8 ops/s '>=0.9'
   done
 }
 # nbd_row TRANSPORT OP SIZE DEPTH UNIT GOAL
 nbd_row() {
-  row "$2 $(size_name "$3"), depth $4, nbdkit-remora over $1" "nbdkit memory" "$5" "$6" \
+  row "${2/qemu-/qemu-img bench, } $(size_name "$3"), depth $4, nbdkit-remora over $1" \
+    "nbdkit memory" "$5" "$6" \
     "nbd_$1" "$2 $3 $4 $5" nbd_memory "$2 $3 $4 $5"
 }
 
@@ -99,6 +104,10 @@ nbd_work() {
 nbd_measure() {
   local side=$1 op size depth unit report=$work/nbd_fio.json
   read -r op size depth unit <<<"$2"
+  if [[ $op == qemu-* ]]; then
+    nbd_measure_qemu "$side" "${op#qemu-}" "$size" "$depth"
+    return
+  fi
   nbd_work "$side" "rand$op" "$size" "$depth" --size=256m --time_based --runtime=1 \
     --lat_percentiles=1 --output="$report" >&2
   if [[ $unit == ns ]]; then
@@ -106,6 +115,17 @@ nbd_measure() {
   else
     sed '/^fio: connected/d' "$report" | jq -r ".jobs[0].$op.iops"
   fi
+}
+# nbd_measure_qemu SIDE OP SIZE DEPTH: the mean rate of one block after the other, with no cache of QEMU's.
+nbd_measure_qemu() {
+  local side=$1 op=$2 size=$3 depth=$4 count=100000 writes=() seconds
+  if ((size > 65536)); then count=3000; fi
+  if ((smoke)); then count=$((count / 50)); fi
+  if [[ $op == write ]]; then writes=(-w); fi
+  seconds=$(timeout 60 qemu-img bench -f raw -t none -c "$count" -d "$depth" -s "$size" "${writes[@]}" \
+    "nbd+unix:///?socket=$work/nbd_$side.sock" | sed -n 's/^Run completed in \([0-9.]*\) seconds.*/\1/p')
+  [[ -n $seconds ]] || return 1
+  awk -v count="$count" -v seconds="$seconds" 'BEGIN {printf "%.1f\n", count / (seconds > 0 ? seconds : 0.001)}'
 }
 measure_nbd_memory() { nbd_measure memory "$1"; }
 measure_nbd_shm() { nbd_measure shm "$1"; }

@@ -1,0 +1,164 @@
+// Requests of the plugin of nbdkit whose server, client or library fails: apps/nbdkit/request.h,
+// device.h and shared_queue.h over stand-ins for libremora and nbdkit.
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "nbdkit_disk.h"
+#include "nbdkit_fakes.h"
+
+extern "C" {
+#include "nbdkit/shared_queue.h"
+}
+
+namespace remora::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::uint64_t kSecondNs = 1'000'000'000;
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
+
+struct CloseDisk {
+  void operator()(Disk* disk) const noexcept { disk_close(disk); }
+};
+struct FreeQueue {
+  void operator()(SharedQueue* queue) const noexcept { shared_queue_free(queue); }
+};
+
+class NbdkitTest : public testing::Test {
+ protected:
+  NbdkitTest() { fakes = &fakes_; }
+  ~NbdkitTest() override { fakes = nullptr; }
+
+  NbdkitFakes fakes_;
+};
+
+class NbdkitRequest : public NbdkitTest {
+ protected:
+  void SetUp() override { ASSERT_NE(disk_, nullptr); }
+  [[nodiscard]] int write(std::size_t connection = 0) {
+    return disk_write(disk_.get(), connection, 0, 4096);
+  }
+
+  const std::unique_ptr<Disk, CloseDisk> disk_{disk_open(30 * kSecondNs)};
+};
+
+TEST_F(NbdkitRequest, AnAttemptHasNothingOfTheErrorOfAnEarlierOne) {
+  int attempts = 0;
+  fakes_.write = [&](remora_error* error) -> int {
+    if (++attempts == 2) return REMORA_OUT_OF_MEMORY;  // leaves the error as it is
+    error->reason = REMORA_REASON_NO_RIGHT;
+    (void)std::snprintf(error->message, sizeof(error->message), "the lane broke");
+    return REMORA_INDETERMINATE;
+  };
+  EXPECT_EQ(write(), -1);
+  EXPECT_EQ(attempts, 2);
+  EXPECT_EQ(fakes_.error, ENOMEM);
+  EXPECT_EQ(fakes_.lines().back(), "out of memory");
+}
+
+TEST_F(NbdkitRequest, IsNotSentWhenItsClientLeavesWhileItWaits) {
+  fakes_.connected = 0;
+  fakes_.settled = [] { return REMORA_TIMED_OUT; };
+  fakes_.nanosleep = [] { return -1; };
+  EXPECT_EQ(write(), -1);
+  EXPECT_THAT(fakes_.events(), ElementsAre("settled"));
+  EXPECT_EQ(fakes_.error, ESHUTDOWN);
+  EXPECT_THAT(fakes_.lines().back(), HasSubstr("not sent"));
+}
+
+TEST_F(NbdkitRequest, BeginsAfterAWriteInDoubtHasSettled) {
+  fakes_.write = [](remora_error* /*error*/) { return REMORA_INDETERMINATE; };
+  fakes_.settled = [] { return REMORA_TIMED_OUT; };
+  fakes_.nanosleep = [] { return -1; };
+  EXPECT_EQ(write(), -1);
+  EXPECT_THAT(fakes_.events(), ElementsAre("write", "settled"));
+
+  fakes_.write = [](remora_error* /*error*/) { return REMORA_OK; };
+  fakes_.settled = [] { return REMORA_OK; };
+  fakes_.nanosleep = [] { return 0; };
+  EXPECT_EQ(write(1), 0);
+  EXPECT_EQ(write(1), 0);
+  EXPECT_THAT(fakes_.events(), ElementsAre("write", "settled", "settled", "write", "write"));
+}
+
+TEST_F(NbdkitRequest, AWriteWaitsForAnOverlappingOneOfAnotherConnection) {
+  std::atomic<bool> begun{false};
+  std::atomic<bool> may_end{false};
+  std::atomic<int> asked{0};
+  fakes_.write = [&](remora_error* /*error*/) {
+    begun = true;
+    while (!may_end) std::this_thread::yield();
+    return REMORA_OK;
+  };
+  fakes_.nanosleep = [&] {
+    ++asked;
+    return 0;
+  };
+  std::jthread first{[this] { EXPECT_EQ(write(0), 0); }};
+  while (!begun) std::this_thread::yield();
+  std::jthread second{[this] { EXPECT_EQ(write(1), 0); }};
+  while (asked == 0) std::this_thread::yield();
+  EXPECT_THAT(fakes_.events(), ElementsAre("write"));
+  may_end = true;
+  first.join();
+  second.join();
+  EXPECT_THAT(fakes_.events(), ElementsAre("write", "write"));
+}
+
+TEST_F(NbdkitRequest, ZeroesALongRangeInParts) {
+  EXPECT_EQ(disk_zero(disk_.get(), 0, 0, 100 * kMiB), 0);
+  EXPECT_THAT(fakes_.zeroed, ElementsAre(64 * kMiB, 36 * kMiB));
+}
+
+using NbdkitDevice = NbdkitTest;
+
+TEST_F(NbdkitDevice, WaitsForAServerThatGoesWhileNbdkitStarts) {
+  disk_close(disk_open(30 * kSecondNs));
+  EXPECT_EQ(fakes_.connect_for_ns, 10 * kSecondNs);
+  disk_close(disk_open(2 * kSecondNs));
+  EXPECT_EQ(fakes_.connect_for_ns, 2 * kSecondNs);
+}
+
+class NbdkitQueue : public NbdkitTest {
+ protected:
+  void SetUp() override { ASSERT_NE(queue_, nullptr); }
+  [[nodiscard]] int write() {
+    const std::array<char, 512> bytes{};
+    remora_error error{};
+    error.size = sizeof(error);
+    return shared_queue_write(queue_.get(), 0, bytes.data(), bytes.size(), &error);
+  }
+
+  const std::unique_ptr<SharedQueue, FreeQueue> queue_{shared_queue_create(nullptr, 4)};
+};
+
+TEST_F(NbdkitQueue, ASubmitThatFailsIsMadeAgain) {
+  fakes_.submits = {REMORA_BUSY, REMORA_BUSY};
+  EXPECT_EQ(write(), REMORA_OK);
+  EXPECT_EQ(fakes_.submit_count, 3);
+}
+
+TEST_F(NbdkitQueue, AQueueThatIsClosedEndsItsRequests) {
+  fakes_.wait_code = REMORA_CLOSED;
+  EXPECT_EQ(write(), REMORA_CLOSED);
+  EXPECT_EQ(write(), REMORA_CLOSED);
+}
+
+TEST_F(NbdkitQueue, AQueueThatTakesNothingEndsItsRequests) {
+  fakes_.takes = false;
+  EXPECT_EQ(write(), REMORA_CLOSED);
+}
+
+}  // namespace
+}  // namespace remora::test
