@@ -324,7 +324,9 @@ inline constexpr std::string_view kRemedyOfZone =
     case Code::kUnknownRegion: return "'remora ls' shows the regions of a server";
     case Code::kMisaligned: return "the offset of an atomic must be a multiple of 8";
     case Code::kIndeterminate:
-      return "the operation may or may not have taken effect: read back before you repeat it";
+      return "the operation may or may not have taken effect, and may still do so: wait for "
+             "settled(), or for the server's limits.session_lease if the session has ended; then "
+             "read back before you repeat it";
     case Code::kWrongAtomicDomain:
       return "open the region over the transport its atomics belong to ('remora stat' shows it)";
     case Code::kStaleRegion:
