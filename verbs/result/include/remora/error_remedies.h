@@ -21,10 +21,11 @@ namespace remora::detail {
   if (operation == "URI option")
     return "options are transport=rdma, transport=shm, transport=tcp or transport=auto, and "
            "crc=payload with transport=tcp; with rdma, or none named, traffic_class, "
-           "service_level, pkey, gid_index, mtu, timeout, retry_count and rnr_retry";
+           "service_level, pkey, gid_index, mtu, timeout, retry_count, rnr_retry and rails";
   if (operation == "URI setting of rdma")
     return "traffic_class and gid_index are 0 to 255, service_level 0 to 15, pkey 1 to 0xffff, mtu "
-           "256, 512, 1024, 2048 or 4096, timeout 1 to 31, retry_count and rnr_retry 0 to 7";
+           "256, 512, 1024, 2048 or 4096, timeout 1 to 31, retry_count and rnr_retry 0 to 7, rails "
+           "auto, 1 to 8 or names of devices";
   if (operation == "URI transport") return "a transport is rdma, shm, tcp or auto";
   return {};
 }
