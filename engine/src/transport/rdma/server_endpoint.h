@@ -192,6 +192,10 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   bool move_to(const std::shared_ptr<GrantDomain>& domain);
   Result<Grant> grant_windows(const GrantRequest& request);
   Status renew_windows(Grant& grant);
+  /// Revokes what was made for a grant that is refused. Where that fails, ends this session's lanes
+  /// and those of the sessions that share its domain, for good, and **blocks** until they are
+  /// destroyed: the memory may be another client's next. Thread of grant().
+  void give_up(GrantHandle& refused) noexcept;
   [[nodiscard]] std::shared_ptr<SessionRails> rails();
   Result<Grant> grant_on_rails(SessionRails& rails, const GrantRequest& request);
   Status renew_on_rails(SessionRails& rails, RailGrant& handle, Grant& grant);

@@ -55,7 +55,10 @@ Result<Grant> RdmaServerEndpoint::grant_on_rails(SessionRails& rails, const Gran
   if (move == 0) return other_address();
   auto handle = std::make_unique<RailGrant>(request, move);
   Grant made;
-  if (auto status = renew_on_rails(rails, *handle, made); !status) return status.error();
+  if (auto status = renew_on_rails(rails, *handle, made); !status) {
+    give_up(*handle);
+    return status.error();
+  }
   made.handle = std::move(handle);
   return made;
 }

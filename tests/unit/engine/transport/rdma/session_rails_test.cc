@@ -2,6 +2,8 @@
 
 #include "transport/rdma/session_rails.h"
 
+#include <array>
+#include <cerrno>
 #include <gtest/gtest.h>
 #include <memory>
 #include <optional>
@@ -233,6 +235,36 @@ TEST_F(SessionRailsTest, SessionResumesOverTheOtherDeviceWithItsGrants) {
   EXPECT_TRUE(grant->handle->revoke());
   *grant = {};
   before.reset();
+  next.reset();
+}
+
+TEST_F(SessionRailsTest, RevocationSaysWhatARegistrationThatFailedHasLeft) {
+  SessionRails rails;
+  const auto place = rails.place_on(device(0), budgets_of(0)).value();
+  const std::array stretches{stretch_, stretch_};
+  RailGrant grant{{.extents = stretches, .rights = Rights::kAll}, rails.next_move()};
+  fake_.fail("reg_mr_iova", 2, ENOMEM);
+  EXPECT_FALSE(grant.register_on(place));
+  EXPECT_TRUE(grant.revoke()) << "the device has taken back the first one";
+  fake_.fail("reg_mr_iova", 2, ENOMEM);
+  fake_.fail("dereg_mr");
+  EXPECT_FALSE(grant.register_on(place));
+  EXPECT_EQ(registrations_->used(), 1U) << "the device keeps it";
+  EXPECT_CODE(grant.revoke(), kProvider);
+  EXPECT_TRUE(grant.revoke());
+}
+
+TEST_F(SessionRailsTest, SessionEndsWhenARefusedGrantLeavesAKey) {
+  auto endpoint = connect();
+  ASSERT_OK(add_lane(*endpoint, 0, 0));
+  const std::array stretches{stretch_, stretch_};
+  fake_.fail("reg_mr_iova", 2, ENOMEM);
+  fake_.fail("dereg_mr");
+  EXPECT_FALSE(endpoint->grant({.extents = stretches, .rights = Rights::kAll}));
+  EXPECT_CODE(add_lane(*endpoint, 1, 0), kConnectionLost);
+  auto next = connect();
+  EXPECT_CODE(next->take_over(*endpoint), kUnsupported);
+  endpoint.reset();
   next.reset();
 }
 
