@@ -47,7 +47,8 @@ class SessionLanes {
   /// The lane for one more queue: queues take the lanes in turn. `atomics_on`: the number of a
   /// device of the server that the lane should lead to, if any does; 0: any.
   [[nodiscard]] LaneDriver& next(std::uint32_t atomics_on = 0) noexcept;
-  /// The lane for synchronous operations of this thread: with rails one that is near to it.
+  /// The lane for synchronous operations of this thread: with rails one on a device of the memory
+  /// node that the thread began on. The same until the session is interrupted.
   [[nodiscard]] LaneDriver& of_thread() const noexcept {
     if (all().size() == 1) return *all().front();
     return on_rails_ ? near_thread() : *all()[thread_number() % all().size()];

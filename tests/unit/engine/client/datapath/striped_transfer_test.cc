@@ -1,15 +1,33 @@
 /// How operations over several lanes end; the test decides how each lane completes.
 
 #include <algorithm>
+#include <atomic>
 #include <gtest/gtest.h>
 #include <memory>
 #include <numeric>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "client/engine/engine_core.h"
 #include "support/eventually.h"
 #include "unit/engine/fake_lane.h"
 #include "unit/engine/fake_server.h"
+
+namespace remora::detail {
+/// The memory node that threads run on, as they are told; -1: the real one.
+std::atomic<int> g_memory_node{-1};
+}  // namespace remora::detail
+
+/// Instead of the C library's.
+extern "C" int getcpu(unsigned int* processor, unsigned int* node) noexcept {
+  const auto result = ::syscall(SYS_getcpu, processor, node, nullptr);
+  if (const int told = remora::detail::g_memory_node.load(); told >= 0)
+    *node = static_cast<unsigned int>(told);
+  return static_cast<int>(result);
+}
 
 namespace remora::detail {
 namespace {
@@ -35,6 +53,7 @@ class PromptLane : public FakeLane {
 class StripedTransferTest : public ::testing::Test {
  protected:
   /// `rates`: of the devices of the lanes, each of which is another rail; none: no rails.
+  /// Each device is of the memory node of its number.
   void open(std::uint32_t count, const std::vector<std::uint32_t>& rates = {}) {
     EngineOptions options;
     options.lanes = count;
@@ -48,7 +67,8 @@ class StripedTransferTest : public ::testing::Test {
       auto lane = std::make_unique<PromptLane>();
       lanes_.push_back(lane.get());
       if (offer.rails)
-        lane->set_rail(i == 0 ? first_device_ : "mlx5_" + std::to_string(i), rates[i]);
+        lane->set_rail(i == 0 ? first_device_ : "mlx5_" + std::to_string(i), rates[i],
+                       static_cast<int>(i));
       offer.more_lanes.push_back(std::move(lane));
     }
     region_.emplace(transport::open_fake_region(engine_, std::move(offer)));
@@ -92,6 +112,27 @@ TEST_F(StripedTransferTest, PartsAreAsLargeAsTheRatesOfTheirRails) {
     for (const auto& seen : lane->posted) bytes.back() += seen.request.length_bytes;
   }
   EXPECT_EQ(bytes, (std::vector<std::uint64_t>{1_MiB, 3_MiB}));
+}
+
+/// An acknowledged write is surely seen over its own lane only.
+TEST_F(StripedTransferTest, ThreadThatMovesToAnotherNodeKeepsItsLane) {
+  open(2, {1, 1});
+  const auto read_from = [&](int node) {
+    g_memory_node = node;
+    EXPECT_TRUE(region_->read(ByteOffset{0}, std::span{local_}.first(64)));
+  };
+  const auto posted = [&] {
+    return std::vector<std::size_t>{lanes_[0]->posted.size(), lanes_[1]->posted.size()};
+  };
+  std::thread{[&] {
+    read_from(1);
+    EXPECT_EQ(posted(), (std::vector<std::size_t>{0, 1})) << "the lane that is near";
+    read_from(0);
+    EXPECT_EQ(posted(), (std::vector<std::size_t>{0, 2}));
+  }}.join();
+  std::thread{[&] { read_from(0); }}.join();
+  EXPECT_EQ(posted(), (std::vector<std::size_t>{1, 2}));
+  g_memory_node = -1;
 }
 
 /// The region's atomic domain is fake0.
