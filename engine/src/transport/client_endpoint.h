@@ -85,8 +85,11 @@ class ClientEndpoint {
   }
   /// Lanes may go over several devices: the client tells the server so in its hello.
   [[nodiscard]] virtual bool wants_rails() const noexcept { return false; }
-  /// The addresses that the server has told, each of a device that serves. Before find_rails().
-  virtual void learn_rails(const std::vector<RailAddress>& told) { (void)told; }
+  /// What the server has told: its device on this connection, and the addresses of the devices that
+  /// serve, or none. Before find_rails().
+  virtual void learn_rails(const std::string& device, const std::vector<RailAddress>& told) {
+    (void)device, (void)told;
+  }
   /// Looks for the rails that the next lanes go over, in turn; where a rail fails, a lane goes over
   /// another one. Blocks, at most until `deadline`. Returns how many there may be, also of those
   /// that do not answer now: at least 1. Before the first lane.

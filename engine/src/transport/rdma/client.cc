@@ -252,8 +252,10 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   }
 
   [[nodiscard]] bool wants_rails() const noexcept override { return rails_ != nullptr; }
-  void learn_rails(const std::vector<RailAddress>& told) override {
-    if (rails_ != nullptr) rails_->plan().learn(told);
+  void learn_rails(const std::string& device, const std::vector<RailAddress>& told) override {
+    if (rails_ == nullptr) return;
+    rails_->plan().learn({{.address = peer_.host(), .device = device}});
+    rails_->plan().learn(told);
   }
   std::size_t find_rails(Deadline deadline) override {
     return rails_ == nullptr || keys_ == nullptr ? 1 : rails_->find(deadline);

@@ -63,6 +63,10 @@ class StripedTransferTest : public ::testing::Test {
     transport::FakeServerEndpoint::Offer offer{};
     offer.memory = memory_;
     offer.rails = !rates.empty();
+    if (on_told_device_)
+      offer.device_told = [this](const std::string& device) {
+        for (PromptLane* const lane : lanes_) lane->set_rail(device);
+      };
     for (std::uint32_t i = 0; i < count; ++i) {
       auto lane = std::make_unique<PromptLane>();
       lanes_.push_back(lane.get());
@@ -82,6 +86,7 @@ class StripedTransferTest : public ::testing::Test {
   std::shared_ptr<EngineCore> engine_;
   std::vector<PromptLane*> lanes_;
   std::string first_device_ = "mlx5_0";  ///< of the server, behind the first lane
+  bool on_told_device_ = false;  ///< all lanes lead to the device that the server tells of itself
   std::optional<Region> region_;
 };
 
@@ -146,6 +151,13 @@ TEST_F(StripedTransferTest, AtomicsGoByTheLaneToTheirDevice) {
   ASSERT_TRUE(queue.submit());
   ASSERT_EQ(queue.wait(1).size(), 1U);
   EXPECT_EQ(lanes_[0]->posted.size(), 2U) << "a queue that takes atomics is on that lane";
+}
+
+/// As an older server, or one that listens on one address.
+TEST_F(StripedTransferTest, AtomicsAreTakenWhereTheServerTellsNoRails) {
+  on_told_device_ = true;
+  open(2, {1, 1});
+  EXPECT_TRUE(region_->fetch_add(ByteOffset{0}, 1));
 }
 
 TEST_F(StripedTransferTest, AtomicsWithoutALaneToTheirDeviceAreRefused) {
