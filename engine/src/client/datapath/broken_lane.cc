@@ -207,7 +207,8 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   lane_ = std::move(lane);
   set_rail(lane_->rail());
   if (const auto rail = this->rail()) metrics_.rail_lane_opened(rail->device);
-  end_.atomics_moved = server_device() != before;
+  // Also where the lane before this one did not go on: what waits was checked for an older one.
+  end_.atomics_moved = end_.atomics_moved || server_device() != before;
   flush_by_.store(0);
   metrics_.lane_opened(lane_->completion_capacity());
   lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
