@@ -52,6 +52,26 @@ bool RailChoice::allows(std::string_view device) const noexcept {
   return devices.empty() || std::find(devices.begin(), devices.end(), device) != devices.end();
 }
 
+std::vector<std::size_t> rails_of_lanes(const std::vector<std::string>& homes,
+                                        const std::vector<std::string>& rails) {
+  std::vector<std::size_t> turns(std::max(homes.size(), rails.size()), rails.size());
+  std::vector<std::size_t> others;
+  for (std::size_t rail = 0; rail < rails.size(); ++rail) {
+    const auto home = std::find(homes.begin(), homes.end(), rails[rail]);
+    if (home == homes.end())
+      others.push_back(rail);
+    else
+      turns[static_cast<std::size_t>(home - homes.begin())] = rail;
+  }
+  std::size_t next = 0;
+  for (std::size_t& rail : turns) {
+    if (rail < rails.size()) continue;
+    rail = next < others.size() ? others[next] : (next - others.size()) % rails.size();
+    ++next;
+  }
+  return turns;
+}
+
 RailPlan::Known* RailPlan::find(const std::string& address) {
   const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& each) {
     return each.address.address == address;
@@ -102,10 +122,12 @@ std::vector<RailAddress> RailPlan::up() const {
   return addresses;
 }
 
-std::size_t RailPlan::count() const {
+std::vector<RailAddress> RailPlan::usable() const {
   const remora::detail::MutexLock lock{mutex_};
-  return static_cast<std::size_t>(std::count_if(known_.begin(), known_.end(),
-                                                [](const Known& each) { return !each.left_out; }));
+  std::vector<RailAddress> addresses;
+  for (const Known& each : known_)
+    if (!each.left_out) addresses.push_back(each.address);
+  return addresses;
 }
 
 void RailPlan::set_failed(const std::string& address, Clock::time_point now) {

@@ -43,6 +43,7 @@ struct RailAddress {
 struct LaneRail {
   std::string device{};              ///< here
   std::string server_device{};       ///< empty: the server did not tell
+  std::string home_device{};         ///< of the server, when all rails answer; empty: server_device
   std::string address{};             ///< of the server
   std::uint32_t megabits_per_s = 0;  ///< of the port here; 0: not known
   int memory_node = -1;              ///< of the device here; -1: not known, or there is one only
@@ -56,6 +57,14 @@ struct LaneRail {
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16'777'619U;
   return hash == 0 ? 1 : hash;
 }
+
+/// Which rail each lane goes over, by its number, for the first `homes.size()` lanes or more; then
+/// they repeat. `homes`: the addresses of the rails that lanes go over, in turn, when all answer.
+/// `rails`: the addresses of those that answer, at least one. A lane whose home answers goes over
+/// it: so it returns to its device. The others take rails that are no lane's home, then all in
+/// turn.
+[[nodiscard]] std::vector<std::size_t> rails_of_lanes(const std::vector<std::string>& homes,
+                                                      const std::vector<std::string>& rails);
 
 /// The addresses of one session's server, and which of them answer. Shared by the connections of
 /// the session. Thread-safe.
@@ -77,8 +86,9 @@ class RailPlan {
   [[nodiscard]] std::vector<RailAddress> in_order() const;
   /// Those that answer, as far as is known.
   [[nodiscard]] std::vector<RailAddress> up() const;
-  /// Addresses over which lanes may go, whether they answer or not.
-  [[nodiscard]] std::size_t count() const;
+  /// Addresses over which lanes may go, whether they answer or not, in the order in which they were
+  /// learned.
+  [[nodiscard]] std::vector<RailAddress> usable() const;
 
   /// A connection over the address failed.
   void set_failed(const std::string& address, Clock::time_point now);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <remora/mutex.h>
@@ -152,6 +153,10 @@ class LaneDriver {
   [[nodiscard]] std::uint32_t server_device() const noexcept {
     return server_device_.load(std::memory_order_relaxed);
   }
+  /// The device that it leads to when all rails answer.
+  [[nodiscard]] std::uint32_t home_device() const noexcept {
+    return home_device_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] std::uint32_t megabits_per_s() const noexcept {
     return megabits_per_s_.load(std::memory_order_relaxed);
   }
@@ -200,6 +205,8 @@ class LaneDriver {
   void set_rail(std::shared_ptr<const transport::LaneRail> rail) {
     if (rail == nullptr) return;
     server_device_.store(transport::device_number(rail->server_device), std::memory_order_relaxed);
+    const std::string& home = rail->home_device.empty() ? rail->server_device : rail->home_device;
+    home_device_.store(transport::device_number(home), std::memory_order_relaxed);
     megabits_per_s_.store(rail->megabits_per_s, std::memory_order_relaxed);
     memory_node_.store(rail->memory_node, std::memory_order_relaxed);
     const MutexLock lock{rail_mutex_};
@@ -213,6 +220,7 @@ class LaneDriver {
 
  private:
   std::atomic<std::uint32_t> server_device_{0};
+  std::atomic<std::uint32_t> home_device_{0};
   std::atomic<std::uint32_t> megabits_per_s_{0};
   std::atomic<int> memory_node_{-1};
   mutable Mutex rail_mutex_;

@@ -171,7 +171,7 @@ LaneDriver& SessionLanes::next(std::uint32_t atomics_on) noexcept {
   const std::size_t turn = queues_.fetch_add(1, std::memory_order_relaxed);
   if (atomics_on != 0) {
     for (std::size_t i = 0; i < all().size(); ++i)
-      if (LaneDriver& lane = *all()[(turn + i) % all().size()]; lane.server_device() == atomics_on)
+      if (LaneDriver& lane = *all()[(turn + i) % all().size()]; lane.home_device() == atomics_on)
         return lane;
   }
   return *all()[turn % all().size()];
@@ -188,10 +188,16 @@ LaneDriver& SessionLanes::near_thread() const noexcept {
 }
 
 LaneDriver* SessionLanes::leading_to(std::uint32_t server_device) const noexcept {
-  if (LaneDriver& own = of_thread(); own.server_device() == server_device) return &own;
-  for (const auto& lane : all())
-    if (lane->server_device() == server_device) return lane.get();
-  return nullptr;
+  const auto stays = [&](const LaneDriver& lane) {
+    return lane.server_device() == server_device && lane.home_device() == server_device;
+  };
+  if (LaneDriver& own = of_thread(); stays(own)) return &own;
+  LaneDriver* found = nullptr;
+  for (const auto& lane : all()) {
+    if (stays(*lane)) return lane.get();
+    if (lane->server_device() == server_device) found = lane.get();
+  }
+  return found;
 }
 
 bool SessionLanes::hold() noexcept {

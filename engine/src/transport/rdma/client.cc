@@ -142,7 +142,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
                             ticket, depth, deadline);
     Result<std::unique_ptr<Lane>> lane = gone();
     for (std::size_t attempt = 0; attempt < rails_->count(); ++attempt) {
-      const ClientRail& rail = rails_->of_lane(lanes_opened_, attempt);
+      const ClientRail rail = rails_->of_lane(lanes_opened_, attempt);
       // A rail that does not answer leaves time for another one.
       const bool last = attempt + 1 == rails_->count();
       const auto left = deadline - Clock::now();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -104,7 +105,7 @@ std::size_t ClientRails::find(Deadline deadline) {
   const std::vector<RailAddress> addresses = plan_->up();
   rails_.resize(1);
   // The server has told the names of its devices since the first rail was made.
-  for (const RailAddress& each : addresses)
+  for (const RailAddress& each : plan_->in_order())
     if (each.address == first_address_) {
       auto shown = std::make_shared<LaneRail>(*rails_.front().shown);
       shown->server_device = each.device;
@@ -132,7 +133,33 @@ std::size_t ClientRails::find(Deadline deadline) {
     else
       plan_->set_failed(each.address, Clock::now());
   }
-  return std::clamp<std::size_t>(plan_->count(), rails_.size(), plan_->choice().max);
+  take_turns();
+  return turns_.size();
+}
+
+/// The lanes go over the first usable addresses of the plan, or, while one of these does not
+/// answer, over another one.
+void ClientRails::take_turns() {
+  homes_ = plan_->usable();
+  if (homes_.size() > plan_->choice().max) homes_.resize(plan_->choice().max);
+  const auto addresses_of = [](const auto& from, auto address) {
+    std::vector<std::string> addresses;
+    std::transform(from.begin(), from.end(), std::back_inserter(addresses), address);
+    return addresses;
+  };
+  turns_ =
+      rails_of_lanes(addresses_of(homes_, [](const RailAddress& each) { return each.address; }),
+                     addresses_of(rails_, [](const ClientRail& each) { return each.peer.host(); }));
+}
+
+ClientRail ClientRails::of_lane(std::size_t lane, std::size_t attempt) const {
+  const std::size_t turn = lane % turns_.size();
+  ClientRail rail = rails_[(turns_[turn] + attempt) % rails_.size()];
+  if (turn >= homes_.size() || homes_[turn].device == rail.shown->server_device) return rail;
+  auto shown = std::make_shared<LaneRail>(*rail.shown);
+  shown->home_device = homes_[turn].device;
+  rail.shown = std::move(shown);
+  return rail;
 }
 
 void ClientRails::set_failed(const ClientRail& rail, bool refused) {

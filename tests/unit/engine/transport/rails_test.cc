@@ -100,13 +100,33 @@ TEST_F(RailPlanTest, AnAddressThatAnswersIsTakenBackOnce) {
 }
 
 TEST_F(RailPlanTest, AnAddressThatTakesNoLanesIsLeftOutButMayBeConnectedTo) {
-  EXPECT_EQ(plan_.count(), 3U);
+  EXPECT_EQ(plan_.usable().size(), 3U);
   plan_.leave_out("10.0.2.1");
-  EXPECT_EQ(plan_.count(), 2U);
+  EXPECT_EQ(joined(plan_.usable()), "10.0.0.1 10.0.1.1");
   EXPECT_EQ(joined(plan_.up()), "10.0.0.1 10.0.1.1");
   EXPECT_EQ(joined(plan_.in_order()), "10.0.0.1 10.0.1.1 10.0.2.1");
   plan_.set_failed("10.0.2.1", began_);
   EXPECT_EQ(plan_.due(began_ + RailPlan::kMaxPause), "");
+}
+
+using Turns = std::vector<std::size_t>;
+
+TEST(RailsOfLanes, LanesTakeTheRailsInTheOrderOfTheirHomes) {
+  EXPECT_EQ(rails_of_lanes({"a", "b"}, {"a", "b"}), (Turns{0, 1}));
+  EXPECT_EQ(rails_of_lanes({"a", "b"}, {"b", "a"}), (Turns{1, 0}))
+      << "whichever the control channel is on";
+}
+
+TEST(RailsOfLanes, LaneWhoseHomeDoesNotAnswerGoesOverAnotherRail) {
+  EXPECT_EQ(rails_of_lanes({"a", "b"}, {"a"}), (Turns{0, 0}));
+  EXPECT_EQ(rails_of_lanes({"a", "b"}, {"a", "c"}), (Turns{0, 1})) << "that is no lane's home";
+  EXPECT_EQ(rails_of_lanes({"a", "b", "c"}, {"c"}), (Turns{0, 0, 0}));
+  EXPECT_EQ(rails_of_lanes({"a", "b", "c", "d"}, {"c", "d"}), (Turns{0, 1, 0, 1})) << "in turn";
+}
+
+TEST(RailsOfLanes, RailsThatAreNoHomeAreUsed) {
+  EXPECT_EQ(rails_of_lanes({}, {"a"}), (Turns{0}));
+  EXPECT_EQ(rails_of_lanes({"b"}, {"a", "b"}), (Turns{1, 0}));
 }
 
 TEST(DeviceNumber, IsZeroOfNoNameOnly) {

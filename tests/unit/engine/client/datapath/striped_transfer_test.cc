@@ -71,11 +71,15 @@ class StripedTransferTest : public ::testing::Test {
       auto lane = std::make_unique<PromptLane>();
       lanes_.push_back(lane.get());
       if (offer.rails)
-        lane->set_rail(i == 0 ? first_device_ : "mlx5_" + std::to_string(i), rates[i],
-                       static_cast<int>(i));
+        lane->set_rail(device_of(i), rates[i], static_cast<int>(i), i == 0 ? first_home_ : "");
       offer.more_lanes.push_back(std::move(lane));
     }
     region_.emplace(transport::open_fake_region(engine_, std::move(offer)));
+  }
+  /// Of the server, behind the lane.
+  std::string device_of(std::uint32_t lane) const {
+    if (lane == 0) return first_device_;
+    return lane == 1 ? second_device_ : "mlx5_" + std::to_string(lane);
   }
   double counted(const char* status) {
     return engine_->registry().sum("remora_client_operations_total", {{"status", status}}).value();
@@ -85,7 +89,9 @@ class StripedTransferTest : public ::testing::Test {
   std::vector<std::byte> local_ = std::vector<std::byte>(4_MiB);
   std::shared_ptr<EngineCore> engine_;
   std::vector<PromptLane*> lanes_;
-  std::string first_device_ = "mlx5_0";  ///< of the server, behind the first lane
+  std::string first_device_ = "mlx5_0";
+  std::string second_device_ = "mlx5_1";
+  std::string first_home_{};     ///< where the first lane leads when all rails answer; empty: there
   bool on_told_device_ = false;  ///< all lanes lead to the device that the server tells of itself
   std::optional<Region> region_;
 };
@@ -151,6 +157,23 @@ TEST_F(StripedTransferTest, AtomicsGoByTheLaneToTheirDevice) {
   ASSERT_TRUE(queue.submit());
   ASSERT_EQ(queue.wait(1).size(), 1U);
   EXPECT_EQ(lanes_[0]->posted.size(), 2U) << "a queue that takes atomics is on that lane";
+}
+
+/// The first lane is there in place of a rail that does not answer, to which it returns.
+TEST_F(StripedTransferTest, AtomicsGoByTheLaneThatStaysOnTheirDevice) {
+  first_device_ = "fake0";
+  first_home_ = "mlx5_0";
+  second_device_ = "fake0";
+  open(2, {1, 1});
+  for (int i = 0; i < 2; ++i) {
+    Queue queue = region_->queue({.depth = 1}).value();
+    queue.fetch_add(ByteOffset{0}, 1);
+    ASSERT_TRUE(queue.submit());
+    ASSERT_EQ(queue.wait(1).size(), 1U);
+  }
+  ASSERT_TRUE(region_->fetch_add(ByteOffset{0}, 1));
+  EXPECT_TRUE(lanes_[0]->posted.empty());
+  EXPECT_EQ(lanes_[1]->posted.size(), 3U);
 }
 
 /// As an older server, or one that listens on one address.
