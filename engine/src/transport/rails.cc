@@ -134,10 +134,10 @@ void RailPlan::set_failed(const std::string& address, Clock::time_point now) {
   const remora::detail::MutexLock lock{mutex_};
   Known* const known = find(address);
   if (known == nullptr) return;
-  const bool worked = !known->failed;
-  if (worked && now - known->up_since >= 2 * kMaxPause) known->pause = {};
+  if (known->up_since && now - *known->up_since >= 2 * kMaxPause) known->pause = {};
+  known->up_since.reset();
   // The other lanes on it, and further attempts to connect, tell the same failure.
-  if (worked || known->answered)
+  if (!known->failed || known->answered)
     known->pause = std::clamp(2 * known->pause, kFirstPause, kMaxPause);
   known->failed = true;
   known->answered = false;
@@ -161,7 +161,7 @@ void RailPlan::set_up(const std::string& address, Clock::time_point now) {
   const remora::detail::MutexLock lock{mutex_};
   Known* const known = find(address);
   if (known == nullptr) return;
-  if (known->failed || !known->worked) known->up_since = now;
+  if (!known->up_since) known->up_since = now;
   known->failed = known->answered = false;
   known->worked = true;
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -119,7 +120,7 @@ class RailPlan {
     bool left_out = false;
     bool worked = false;  ///< a connection over it was made once
     Clock::time_point failed_at{};
-    Clock::time_point up_since{};
+    std::optional<Clock::time_point> up_since{};  ///< a connection over it, since it failed
     std::chrono::milliseconds pause{0};
   };
   [[nodiscard]] Known* find(const std::string& address) REMORA_REQUIRES(mutex_);

@@ -73,9 +73,10 @@ TEST_F(RailPlanTest, AnAddressThatFailedIsDueAfterAPause) {
 
 /// As of a path on which small packets pass: a connection is made each time, and breaks.
 TEST_F(RailPlanTest, PauseDoublesForAnAddressThatFailsAgainUntilItHasWorkedForLong) {
-  plan_.set_up("10.0.1.1", began_);
+  plan_.set_up("10.0.1.1", began_ - std::chrono::hours{1});
   plan_.set_failed("10.0.1.1", began_);
   plan_.set_answered("10.0.1.1");
+  plan_.set_spare("10.0.1.1");  // it was found
   plan_.set_up("10.0.1.1", began_);
   plan_.set_up("10.0.1.1", began_);  // its second lane
   EXPECT_FALSE(plan_.has_failed("10.0.1.1"));
