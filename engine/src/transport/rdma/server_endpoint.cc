@@ -76,7 +76,7 @@ RdmaServerEndpoint::~RdmaServerEndpoint() {
   lane_registry_->forget(this);
   for (ServerLane& lane : lanes_) dead_.push_back(std::move(lane));
   destroy_lanes();
-  if (channel_) reaper_->take(std::move(*channel_));
+  if (channel_) reaper_->take_unawaited(std::move(*channel_));
 }
 
 Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
@@ -106,8 +106,10 @@ Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
     events_.remove(channel_->buffers.event_fd());
     message = *channel_end_;
   }
-  if ((!message || !status) && keeps_back()) return std::optional<ControlMessage>{};
-  if (message && !status) return status.error();
+  // hit_by() may have kept back a failure that shows on nothing here.
+  const bool fails = !message || !status || kept_back_until_;
+  if (fails && keeps_back()) return std::optional<ControlMessage>{};
+  if (message && fails) return status ? gone() : status.error();
   return message;
 }
 
@@ -129,6 +131,7 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest& request,
   const remora::detail::MutexLock lock{mutex_};
   if (over_ || domain_ == nullptr)
     return Error{Code::kConnectionLost, "lane of a session that is over"};
+  if (said && rails_ != nullptr) end_given_up(*said);
   const auto number = number_of_next(said);
   if (!number) return number.error();
   // A session that has grants must be able to come back to them.
@@ -212,7 +215,7 @@ void RdmaServerEndpoint::leave_device() noexcept {
   const std::shared_ptr<GrantDomain> left = domain();
   if (left != nullptr) left->leave(*this);
   const remora::detail::MutexLock lock{mutex_};
-  if (channel_) reaper_->take(std::move(*channel_));
+  if (channel_) reaper_->take_unawaited(std::move(*channel_));
   channel_.reset();
   domain_.reset();
   leased_.reset();
@@ -254,7 +257,7 @@ void RdmaServerEndpoint::destroy_lanes() noexcept {
     // come in, and the destruction may take as long as it is down: no worker waits for that, unless
     // the lane may serve when the link is up again.
     if (has_rails && !lanes_may_serve_.load() && why_unusable(lane.connection->device())) {
-      reaper_->take(std::move(lane));
+      reaper_->take_unawaited(std::move(lane));
       continue;
     }
     reaper_->take(EndedLane{LaneDestruction::Mark{destruction_}, std::move(lane)});
