@@ -225,6 +225,34 @@ TEST_P(WarmRestartTest, GrantOfARemovedRegionReachesNoOtherRegion) {
   EXPECT_EQ(bytes, word(0)) << "a new region begins as zeros";
 }
 
+/// The old handle closes its grant when it goes. That must not be the new grant of the same
+/// session: over shm the client would write on, unseen by every fence.
+TEST_P(WarmRestartTest, HandleOfARefusedGrantDoesNotCloseTheNewOne) {
+  start();
+  create("a");
+  Told told;
+  const Engine client = engine(told);
+  std::optional<Region> removed{client.open_region(uri("a"), Rights::kAll).value()};
+  restart_elsewhere();
+  ASSERT_TRUE(server_->remove_region("a", Removal::kNow));
+  create("a");
+  restart_where_clients_are();
+  ASSERT_TRUE(test::eventually([&] { return told.resumed == 1; }));
+  const Region again = removed->reopen().value().region;
+  removed.reset();
+  // Its session has served the close by the time that it serves another request.
+  ASSERT_TRUE(client.open_region(uri("a"), Rights::kRead));
+  ASSERT_TRUE(write_word(again, ByteOffset{0}, 1));
+  Told others;
+  const Engine other = engine(others);
+  const Region fence = other.fence_region(uri("a"), Rights::kAll).value();
+  const Status late = write_word(again, ByteOffset{0}, 2);
+  ASSERT_FALSE(late) << "the fence has not reached it";
+  EXPECT_EQ(late.error().code(), Code::kAccessRefused);
+  EXPECT_EQ(late.error().reason(), Reason::kFenced);
+  EXPECT_EQ(read_word(fence, 0), 1U);
+}
+
 TEST_P(WarmRestartTest, GrantGoesOnWhereItsRegionHasGrown) {
   if (shm()) GTEST_SKIP() << "memory for shm keeps its size";
   start();
