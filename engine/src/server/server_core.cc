@@ -304,8 +304,9 @@ void ServerCore::end(End how) noexcept {
 void ServerCore::leave_memory() noexcept {
   for (const auto& session : sessions_.all()) session->endpoint().shutdown();
   for (const auto& listener : listeners_.listeners()) listener->hand_over();
-  warm_->freeze();
+  // First, so that the pool zeroes nothing of a region whose removal is not recorded any more.
   regions_.pool().hand_over();
+  warm_->freeze();
   log::info("warm restart: the memory {:x} is left to the next process: {} regions", memory_id_,
             catalog().size());
 }

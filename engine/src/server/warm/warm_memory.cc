@@ -247,15 +247,17 @@ void WarmMemory::remove(const std::string& name) noexcept {
   stored_.erase(name);
 }
 
-void WarmMemory::record(std::span<const JournaledRegion> regions,
+bool WarmMemory::record(std::span<const JournaledRegion> regions,
                         std::uint64_t next_epoch) noexcept {
   const MutexLock lock{mutex_};
-  if (!writes()) return;
+  if (frozen_) return false;
+  if (!writes()) return true;
   try {
     if (auto written = write_regions(regions, next_epoch); !written) spoil(written.error());
   } catch (const std::bad_alloc&) {
     spoil(Error{Code::kOutOfMemory, "catalog of the memory"});
   }
+  return true;
 }
 
 void WarmMemory::record_nothing() noexcept {

@@ -72,7 +72,7 @@ class WarmMemory final : public RegionJournal {
   Status begin(const Pool& pool);
 
   // RegionJournal.
-  void record(std::span<const JournaledRegion> regions, std::uint64_t next_epoch) noexcept override
+  bool record(std::span<const JournaledRegion> regions, std::uint64_t next_epoch) noexcept override
       REMORA_EXCLUDES(mutex_);
   void record_nothing() noexcept override REMORA_EXCLUDES(mutex_);
   /// The session's client may come back to it in the next process, until forget().
