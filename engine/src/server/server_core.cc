@@ -247,8 +247,8 @@ Status ServerCore::begin() {
   const Clock::time_point now = Clock::now();
   if (restored_.size() != 0) catalog().hold_all(now + config_.limits.session_keep);
   renew_restored(now);
-  begun_.store(true);
   if (auto status = control_.start(); !status) return status;
+  begun_.store(true);
   status_.report().open(*this);
   metrics_.warm_restart_ready(warm_ != nullptr && warm_->ready());
   metrics_.memory_taken_over(warm_ != nullptr && warm_->reason().empty());
