@@ -40,7 +40,14 @@ Result<UniqueFd> take_named(std::map<std::string, UniqueFd>& descriptors, const 
     return unusable("the store has no " + name + " (FileDescriptorStoreMax=?)");
   UniqueFd taken = std::move(found->second);
   descriptors.erase(found);
+  if (!taken) return unusable("the store has two of the name " + name);
   return taken;
+}
+
+/// Whether the memory is damaged or missing. Any other error may be gone at the next start: too
+/// little address space, too many mappings, a process that still serves the memory.
+bool is_lost(const Error& error) noexcept {
+  return error.code() == Code::kProtocol || error.code() == Code::kNotFound;
 }
 
 /// Gives the pages back now: the supervisor may keep its descriptors a moment longer, and the new
@@ -105,7 +112,7 @@ Result<std::unique_ptr<WarmMemory>> WarmMemory::open(std::shared_ptr<DescriptorS
     if (name != kCatalogName && name != kSessionsName)
       memories.emplace_back(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   auto kept = warm->load(*descriptors, options);
-  if (!kept && kept.error().code() == Code::kTimedOut) return kept.error();
+  if (!kept && !is_lost(kept.error())) return kept.error();
   const MutexLock lock{warm->mutex_};
   if (kept) {
     warm->kept_.emplace(std::move(*kept));

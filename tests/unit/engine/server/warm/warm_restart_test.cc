@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <fcntl.h>
 #include <functional>
 #include <gtest/gtest.h>
 #include <memory>
@@ -17,6 +18,7 @@
 
 #include <remora/remora.h>
 
+#include "base/unique_fd.h"
 #include "server/warm/sealed_record.h"
 #include "support/eventually.h"
 #include "support/memory_store.h"
@@ -392,6 +394,34 @@ TEST_P(WarmRestartTest, StartThatFailsLeavesTheMemory) {
   std::array<std::byte, 8> bytes{};
   ASSERT_TRUE(server_->view("a")->read(ByteOffset{0}, bytes));
   EXPECT_EQ(bytes, word(4));
+}
+
+/// Memory that cannot be mapped now (RLIMIT_AS, vm.max_map_count) is not damaged.
+TEST_P(WarmRestartTest, MemoryThatCannotBeMappedStays) {
+  start();
+  create("a");
+  const std::uint64_t memory = memory_id();
+  ASSERT_TRUE(server_->view("a")->write(ByteOffset{8}, word(5)));
+  hand_over();
+  const UniqueFd pool{::fcntl(store_->fd("remora-pool"), F_DUPFD_CLOEXEC, 3)};
+  const std::string path = "/proc/self/fd/" + std::to_string(pool.get());
+  // Opened again without the right to write: mmap() fails.
+  const UniqueFd no_writes{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  ASSERT_TRUE(no_writes);
+  store_->remove("remora-pool");
+  ASSERT_TRUE(store_->store("remora-pool", no_writes.get()));
+  const std::size_t stored = store_->size();
+  const auto failed = Server::start(config_, nullptr, nullptr, {}, {}, store_);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code(), Code::kSystem);
+  EXPECT_EQ(store_->size(), stored);
+  store_->remove("remora-pool");
+  ASSERT_TRUE(store_->store("remora-pool", pool.get()));
+  start();
+  EXPECT_EQ(memory_id(), memory);
+  std::array<std::byte, 8> bytes{};
+  ASSERT_TRUE(server_->view("a")->read(ByteOffset{8}, bytes));
+  EXPECT_EQ(bytes, word(5));
 }
 
 TEST_P(WarmRestartTest, RegionsOfAServerThatHasHandedOverAreClosed) {
