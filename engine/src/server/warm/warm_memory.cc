@@ -50,15 +50,13 @@ bool is_lost(const Error& error) noexcept {
   return error.code() == Code::kProtocol || error.code() == Code::kNotFound;
 }
 
-/// Gives the pages back now: the supervisor may keep its descriptors a moment longer, and the new
-/// pool needs the memory.
-void give_back_pages(std::span<const UniqueFd> memories) noexcept {
-  for (const UniqueFd& memory : memories) {
-    struct stat status {};
-    if (memory && ::fstat(memory.get(), &status) == 0 && S_ISREG(status.st_mode))
-      (void)::fallocate(memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                        status.st_size);
-  }
+/// Gives the pages of the pool back now: the supervisor may keep its descriptor a moment longer,
+/// and the new pool needs the memory. Not those of regions for shm: a client that has one mapped
+/// would read zeros, until it finds that its connection has ended.
+void give_back_pages(const UniqueFd& pool) noexcept {
+  struct stat status {};
+  if (pool && ::fstat(pool.get(), &status) == 0 && S_ISREG(status.st_mode))
+    (void)::fallocate(pool.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, status.st_size);
 }
 
 /// Each memfd once: memory under two names would be two regions' memory.
@@ -106,11 +104,9 @@ Result<std::unique_ptr<WarmMemory>> WarmMemory::open(std::shared_ptr<DescriptorS
     log::info("warm restart: {}: the memory is new", warm->reason_);
     return warm;
   }
-  // Not of the records: to close one of two descriptors would end the lock.
-  std::vector<UniqueFd> memories;
-  for (const auto& [name, fd] : *descriptors)
-    if (name != kCatalogName && name != kSessionsName)
-      memories.emplace_back(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  const auto found = descriptors->find(kPoolName);
+  const UniqueFd pool{
+      found == descriptors->end() ? -1 : ::fcntl(found->second.get(), F_DUPFD_CLOEXEC, 0)};
   auto kept = warm->load(*descriptors, options);
   if (!kept && !is_lost(kept.error())) return kept.error();
   const MutexLock lock{warm->mutex_};
@@ -128,7 +124,7 @@ Result<std::unique_ptr<WarmMemory>> WarmMemory::open(std::shared_ptr<DescriptorS
         "warm restart: THE MEMORY OF THE PROCESS BEFORE IS LOST: {}; the memory is new, and "
         "what clients had stored is gone",
         warm->reason_);
-    give_back_pages(memories);
+    give_back_pages(pool);
   }
   // What no region has: a process that ended has removed a region, or had not recorded it yet.
   for (const std::string& name : names)

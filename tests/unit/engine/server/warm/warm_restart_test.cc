@@ -379,6 +379,23 @@ TEST_P(ColdStartTest, MemoryOfARegionIsMissing) {
   expect_new_memory([&] { store_->remove("remora-region-1"); }, "remora-region-1");
 }
 
+/// A client reads what it has mapped until it finds that its connection has ended: never zeros.
+TEST_P(ColdStartTest, MemoryThatClientsHaveMappedKeepsItsBytes) {
+  if (!shm()) GTEST_SKIP() << "no client maps the pool";
+  start();
+  create("a");
+  ASSERT_TRUE(server_->view("a")->write(ByteOffset{0}, word(6)));
+  hand_over();
+  const UniqueFd mapped{::fcntl(store_->fd("remora-region-1"), F_DUPFD_CLOEXEC, 3)};
+  store_->remove("remora-sessions");
+  start();
+  EXPECT_TRUE(status_has(R"("taken_over":false)"));
+  std::array<std::byte, 8> bytes{};
+  ASSERT_EQ(::pread(mapped.get(), bytes.data(), bytes.size(), 0),
+            static_cast<ssize_t>(bytes.size()));
+  EXPECT_EQ(bytes, word(6));
+}
+
 TEST_P(WarmRestartTest, StartThatFailsLeavesTheMemory) {
   start();
   create("a");
