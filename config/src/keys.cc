@@ -377,12 +377,13 @@ constexpr std::array kKeys{
 
     list("regions[].access", kAccessList, 1, kAccessMax,
          "With `auth: keys`: the rights of each client. Without it every client has the region's "
-         "`rights`. A client with `admin` has all rights."),
+         "`rights`. A client with `clients[].admin` needs no entry: it has all `rights`."),
     required(free_text("regions[].access[].client", "the name of one of `clients`, or `*`",
                        is_access_client, kAccessClient, "`*` is every client.")),
-    required(worded("regions[].access[].rights", KeyType::kChoices, kAccessWords, kAccessRights,
-                    "`admin` may remove, resize and fence the region. `rights` of the region bound "
-                    "the others.")),
+    required(
+        worded("regions[].access[].rights", KeyType::kChoices, kAccessWords, kAccessRights,
+               "`admin` may remove, resize and fence the region; alone it allows neither reading "
+               "nor writing. `rights` of the region bound the others.")),
 
     worded("auth", KeyType::kChoice, kAuthWords, kAuth,
            "How clients prove their identity. `keys`: each client by its key in `clients`, and the "
@@ -407,7 +408,8 @@ constexpr std::array kKeys{
            "The client may create regions. They belong to the client: only it and an `admin` may "
            "use them, unless it allows others."),
     ranged("clients[].admin", KeyType::kBoolean, 0, 0, kClientAdmin,
-           "The client may create regions, and use and remove every region."),
+           "The client may create regions, and use, fence, resize and remove every region, "
+           "within the region's `rights`."),
     ranged("clients[].quota", KeyType::kSize, 4 * kKiB, 64 * kTiB, kClientQuota,
            "Limit of pool bytes of the regions that the client has created, each rounded up to "
            "4KiB (to 2MiB where the pool has huge pages). Without it only the pool bounds them."),

@@ -255,7 +255,7 @@ class CancelledError(Error):
 
 
 class IndeterminateError(Error):
-    """A write or an atomic operation whose effect cannot be known."""
+    """A write or an atomic operation whose effect cannot be known: call settled(), then read back."""
 
     code = Code.INDETERMINATE
 

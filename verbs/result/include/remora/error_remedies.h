@@ -21,10 +21,11 @@ namespace remora::detail {
   if (operation == "URI option")
     return "options are transport=rdma, transport=shm, transport=tcp or transport=auto, and "
            "crc=payload with transport=tcp; with rdma, or none named, traffic_class, "
-           "service_level, pkey, gid_index, mtu, timeout, retry_count and rnr_retry";
+           "service_level, pkey, gid_index, mtu, timeout, retry_count, rnr_retry and rails";
   if (operation == "URI setting of rdma")
     return "traffic_class and gid_index are 0 to 255, service_level 0 to 15, pkey 1 to 0xffff, mtu "
-           "256, 512, 1024, 2048 or 4096, timeout 1 to 31, retry_count and rnr_retry 0 to 7";
+           "256, 512, 1024, 2048 or 4096, timeout 1 to 31, retry_count and rnr_retry 0 to 7, rails "
+           "auto, 1 to 8 or names of devices";
   if (operation == "URI transport") return "a transport is rdma, shm, tcp or auto";
   return {};
 }
@@ -324,7 +325,9 @@ inline constexpr std::string_view kRemedyOfZone =
     case Code::kUnknownRegion: return "'remora ls' shows the regions of a server";
     case Code::kMisaligned: return "the offset of an atomic must be a multiple of 8";
     case Code::kIndeterminate:
-      return "the operation may or may not have taken effect: read back before you repeat it";
+      return "the operation may or may not have taken effect, and may still do so: wait for "
+             "settled(), or for the server's limits.session_lease if the session has ended; then "
+             "read back before you repeat it";
     case Code::kWrongAtomicDomain:
       return "open the region over the transport its atomics belong to ('remora stat' shows it)";
     case Code::kStaleRegion:
