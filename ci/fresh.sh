@@ -49,40 +49,17 @@ if ((EUID != 0)); then
 fi
 "$root/ci/setup.sh" fresh
 
-base=${place:-${TMPDIR:-/var/tmp}}
-mkdir -p "$base"
-house=$(mktemp -d "$base/remora-fresh.XXXXXX")
-chmod 755 "$house"  # apt in the root works as another user
-# shellcheck disable=SC2317  # called by the trap
-cleanup() {
-  # Nothing is mounted here outside the namespace of the chroot below: removing is safe.
-  if ((keep)); then
-    say "kept: $house"
-  else
-    rm -rf --one-file-system "$house"
-  fi
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM HUP
-
 # This machine's own sources, keys and settings: what it can install, the new root can too.
 # shellcheck source=debian_root.sh
 . "$root/ci/debian_root.sh"
+debian_root_house remora-fresh "$place"
 debian_root_sources "$suite" || die "no apt source of this machine offers $suite"
 
 make_root() {
-  local started=$SECONDS file
+  local started=$SECONDS
   say "a Debian root with git and a shell, from ${debian_sources[*]}"
-  mmdebstrap --quiet --variant=minbase --include=git,bash "${debian_options[@]}" "$suite" "$house/root" \
-    "${debian_sources[@]}" \
-    >"$house/mmdebstrap.log" 2>&1 || {
-    tail -n 20 "$house/mmdebstrap.log" >&2
-    die "mmdebstrap failed"
-  }
+  debian_root_make "$house/root" "$suite" git,bash
   say "made in $((SECONDS - started)) s"
-  for file in /etc/resolv.conf /etc/hosts; do
-    if [[ -e $file ]]; then cp -L "$file" "$house/root$file"; fi
-  done
   git clone --quiet --no-hardlinks "$root" "$house/root/src/remora"
   git -C "$root" diff --quiet HEAD -- || say "note: changes that are not committed are not tested"
 }

@@ -6,24 +6,9 @@
 # In the root: /debs/previous and /debs/new have the packages, /tests those of ci/debian/tests.
 # shellcheck disable=SC2317  # the steps are called by their names
 set -uo pipefail
-export DEBIAN_FRONTEND=noninteractive
-
-failed=0
-# is NAME COMMAND...: the command succeeds; its output is shown if it does not.
-is() {
-  local name=$1
-  shift
-  if "$@" >/tmp/out 2>&1; then
-    echo "ok - $name"
-  else
-    failed=1
-    echo "not ok - $name: $*"
-    sed 's/^/    /' /tmp/out | tail -n 20
-  fi
-}
-same() { [[ $1 == "$2" ]] || { echo "'$1' is not '$2'"; return 1; }; }
+# shellcheck source=package_checks.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/package_checks.sh"
 absent() { [[ ! -e $1 ]]; }
-packages() { dpkg-query -W -f '${Package} ${db:Status-Abbrev}\n' '*remora*' 2>/dev/null; }
 names() { mapfile -t names < <(packages | awk '$2 ~ /^(ii|rc)/ { print $1 }'); }
 
 # Files and folders that the packages could leave.

@@ -6,21 +6,9 @@
 #        package_in_systemd.sh test         in the booted root, by that unit
 # shellcheck disable=SC2317  # the steps are called by their names
 set -uo pipefail
-export DEBIAN_FRONTEND=noninteractive
-
-failed=0
-is() {
-  local name=$1
-  shift
-  if "$@" >/tmp/out 2>&1; then
-    echo "ok - systemd: $name"
-  else
-    failed=1
-    echo "not ok - systemd: $name: $*"
-    sed 's/^/    /' /tmp/out | tail -n 20
-  fi
-}
-same() { [[ $1 == "$2" ]] || { echo "'$1' is not '$2'"; return 1; }; }
+# shellcheck source=package_checks.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/package_checks.sh"
+check_prefix='systemd: '
 property() { systemctl show --property "$1" --value remora-server; }
 
 step_prepare() {
@@ -30,7 +18,7 @@ step_prepare() {
     return 1
   }
   # The packages alone go; what they depend on stays, for an installation without a network.
-  mapfile -t names < <(dpkg-query -W -f '${Package} ${db:Status-Abbrev}\n' '*remora*' | awk '$2 == "ii" { print $1 }')
+  mapfile -t names < <(packages | awk '$2 == "ii" { print $1 }')
   dpkg --purge "${names[@]}" >>/tmp/prepare.log 2>&1 || return 1
   cat >/etc/systemd/system/package-test.service <<'UNIT'
 [Unit]

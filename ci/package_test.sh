@@ -46,36 +46,15 @@ for tool in mmdebstrap dpkg-deb ip; do
   command -v "$tool" >/dev/null || die "$tool is missing: run ci/setup.sh package"
 done
 
-base=${place:-${TMPDIR:-/var/tmp}}
-mkdir -p "$base"
-house=$(mktemp -d "$base/remora-packages.XXXXXX")
-chmod 755 "$house"  # apt in the root works as another user
-# shellcheck disable=SC2317  # called by the trap
-cleanup() {
-  if ((keep)); then
-    say "kept: $house"
-  else
-    rm -rf --one-file-system "$house"
-  fi
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM HUP
-
 # shellcheck source=debian_root.sh
 . "$root/ci/debian_root.sh"
+debian_root_house remora-packages "$place"
 debian_root_sources "$suite" || die "no apt source of this machine offers $suite"
 
 # make_root NAME PACKAGES: with what the tests need besides the packages, these in /debs.
 make_root() {
-  local folder=$house/$1 started=$SECONDS file
-  mmdebstrap --quiet --variant=minbase --include="$2" "${debian_options[@]}" "$suite" "$folder" \
-    "${debian_sources[@]}" >"$folder.log" 2>&1 || {
-    tail -n 20 "$folder.log" >&2
-    die "mmdebstrap failed"
-  }
-  for file in /etc/resolv.conf /etc/hosts; do
-    if [[ -e $file ]]; then cp -L "$file" "$folder$file"; fi
-  done
+  local folder=$house/$1 started=$SECONDS
+  debian_root_make "$folder" "$suite" "$2"
   mkdir -p "$folder/debs/new" "$folder/debs/previous" "$folder/tests/apps"
   cp "$packages"/*.deb "$folder/debs/new/"
   rm -f "$folder"/debs/new/*-dbgsym_*.deb

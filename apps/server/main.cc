@@ -180,10 +180,27 @@ int stopped_while_starting(int signal, const Error& error) {
   return to_int(ExitCode::kOk);
 }
 
+/// With pool.warm_restart: leaves the memory to the next process whatever ends this one, unless the
+/// server was stopped for good before.
+class MemoryLeft {
+ public:
+  MemoryLeft(Server& server, const config::Pool& pool)
+      : server_{pool.warm_restart ? &server : nullptr} {}
+  ~MemoryLeft() {
+    if (server_ != nullptr) server_->hand_over();
+  }
+  MemoryLeft(const MemoryLeft&) = delete;
+  MemoryLeft& operator=(const MemoryLeft&) = delete;
+
+ private:
+  Server* server_;
+};
+
 /// Blocks until the server has been told to stop, and has stopped.
 int serve_until_stopped(const Options& options, const config::ServerConfig& configuration,
                         Signals& signals, Server& server) {
   config::ServerConfig running = configuration;
+  const MemoryLeft left{server, configuration.pool};
   PortFile port_file{options.port_file};
   // Told to stop by the time it serves, it is never ready.
   if (!signals.stop_token().stop_requested()) {

@@ -194,12 +194,12 @@ foreach(folder IN ITEMS verbs config metrics engine engine/c apps apps/nbdkit ap
   if(IS_DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/docs")
     install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/docs" COMPONENT development
       DESTINATION "${CMAKE_INSTALL_DOCDIR}/${folder}"
-      FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
+      FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.json")
   endif()
 endforeach()
 # What an embedder begins with, also where the programs are not built.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/apps/examples/" COMPONENT development
   DESTINATION "${CMAKE_INSTALL_DATADIR}/remora/examples"
-  FILES_MATCHING PATTERN "*.cc" PATTERN "*.c")
+  FILES_MATCHING PATTERN "*.cc" PATTERN "*.h" PATTERN "*.c")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/config/examples/" COMPONENT development
   DESTINATION "${CMAKE_INSTALL_DATADIR}/remora/config" FILES_MATCHING PATTERN "*.yaml")

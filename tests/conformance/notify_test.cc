@@ -56,6 +56,17 @@ class NotifyTest : public ConformanceTest {
     Server& server_;
     std::string region_;
   };
+  /// Counts the notifications of `region` that come in order, but none while `gate` is held.
+  struct GatedCount {
+    GatedCount(Server& server, const Region& region)
+        : handling{server, region.info().name, [this](const Notification& told) {
+                     const std::lock_guard lock{gate};
+                     if (told.tag == handled) ++handled;
+                   }} {}
+    std::mutex gate;
+    std::atomic<std::uint32_t> handled{0};
+    const Handling handling;  ///< ends first
+  };
   [[nodiscard]] Handling handle(const Region& region, NotificationHandler handler) {
     return {server(), region.info().name, std::move(handler)};
   }
@@ -150,16 +161,11 @@ TEST_P(NotifyTest, SlowHandlerHoldsUpItsClientAndLosesNothing) {
 
 TEST_P(NotifyTest, NoticesOfAClientThatHasGoneAreDelivered) {
   const Region region = make_region();
-  std::mutex gate;
-  std::atomic<std::uint32_t> handled{0};
-  const Handling handling = handle(region, [&](const Notification& told) {
-    const std::lock_guard lock{gate};
-    if (told.tag == handled) ++handled;
-  });
+  GatedCount notices{server(), region};
   // A lane takes more notifications than may wait for the application; the transport keeps those.
   const std::uint32_t count = over_shm() ? 200 : 400;
   {
-    const std::lock_guard closed{gate};
+    const std::lock_guard closed{notices.gate};
     Engine other = open_engine();
     const std::string name = region.info().name;
     std::optional<Region> same = other.open_region(uri(name), Rights::kAll).value();
@@ -169,8 +175,8 @@ TEST_P(NotifyTest, NoticesOfAClientThatHasGoneAreDelivered) {
     same.reset();  // closes the grant, then ends the session
     std::this_thread::sleep_for(std::chrono::milliseconds{50});
   }
-  EXPECT_TRUE(eventually([&] { return handled == count; }));
-  EXPECT_EQ(handled, count);
+  EXPECT_TRUE(eventually([&] { return notices.handled == count; }));
+  EXPECT_EQ(notices.handled, count);
 }
 
 TEST_P(NotifyTest, FloodOfOneClientHoldsUpNoOtherClient) {
@@ -288,12 +294,7 @@ class NotifyEndTest : public NotifyTest {
 
 TEST_P(NotifyEndTest, NoticesOfASessionThatTheServerEndsAreDelivered) {
   const Region region = make_region();
-  std::mutex gate;
-  std::atomic<std::uint32_t> handled{0};
-  const Handling handling = handle(region, [&](const Notification& told) {
-    const std::lock_guard lock{gate};
-    if (told.tag == handled) ++handled;
-  });
+  GatedCount notices{server(), region};
   // Over shm each notification is a request, which the server answers after it has taken it.
   const std::uint32_t count = over_shm() ? 50 : 400;
   EngineOptions options = patient_options();
@@ -303,7 +304,7 @@ TEST_P(NotifyEndTest, NoticesOfASessionThatTheServerEndsAreDelivered) {
   const Engine other = Engine::open(options).value();
   const Region same = other.open_region(uri(region.info().name), Rights::kAll).value();
   {
-    const std::lock_guard closed{gate};
+    const std::lock_guard closed{notices.gate};
     const std::vector<std::byte> word(8);
     for (std::uint32_t i = 0; i < count; ++i)
       ASSERT_TRUE(ok(same.write_notify(ByteOffset{0}, word, i, std::chrono::seconds{20})));
@@ -311,8 +312,8 @@ TEST_P(NotifyEndTest, NoticesOfASessionThatTheServerEndsAreDelivered) {
     EXPECT_TRUE(eventually([&] { return !same.connected(); }));
     EXPECT_FALSE(same.connected());
   }
-  EXPECT_TRUE(eventually([&] { return handled == count; }));
-  EXPECT_EQ(handled, count);
+  EXPECT_TRUE(eventually([&] { return notices.handled == count; }));
+  EXPECT_EQ(notices.handled, count);
 }
 
 REMORA_CONFORMANCE(NotifyEndTest);

@@ -9,49 +9,13 @@ set -euo pipefail
 tree=${1:?which build tree?}
 shift
 parts=${*:-several removal address}
-rounds=${REMORA_FAULT_ROUNDS:-3}
-[[ $rounds == long ]] && rounds=20
-[[ $rounds =~ ^[0-9]+$ ]] || rounds=3
-load=$tree/tests/fault/fault_load server_program=$tree/apps/remora-server remora=$tree/apps/remora
-device=${REMORA_VM_DEVICE:-rxe0} netdev=${REMORA_VM_NETDEV:-veth0} address=${REMORA_VM_ADDRESS:-}
-if [[ ! $address ]]; then
-  if [[ ${REMORA_REQUIRE_DEVICE:-} == 1 ]]; then
-    echo 'device_faults.sh: no guest of ci/vm, and a device is required' >&2
-    exit 1
-  fi
-  echo 'device_faults.sh: skipped: this is no guest of ci/vm'
-  exit 77
-fi
-work=$(mktemp -d /tmp/device-faults.XXXXXX)
-failures=0 server='' loader=''
-
-is() {
-  local name=$1
-  shift
-  if "$@"; then
-    echo "ok: $name"
-  else
-    echo "FAILED: $name: $*"
-    failures=$((failures + 1))
-  fi
-}
-at_most() { (($1 <= $2)); }
-at_least() { (($1 >= $2)); }
-
-# shellcheck disable=SC2317  # a trap
-cleanup() {
-  for child in $loader $server; do kill -KILL "$child" 2>/dev/null || true; done
-  wait 2>/dev/null || true
-  if ((failures != 0)); then
-    tail -n 60 "$work"/*.log "$work"/*.err 2>/dev/null || true
-  fi
-  rm -rf "$work"
-}
-trap cleanup EXIT
+# shellcheck source=device_functions.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/device_functions.sh"
+set_rounds 3 20
 
 # serve ADDRESS
 serve() {
-  cat >"$work/server.yaml" <<YAML
+  start_server <<YAML
 listen: { address: $1, port: 7471 }
 transports: { rdma: required, shm: off, tcp: off }
 pool: { size: 32MiB, piece: 4MiB }
@@ -63,54 +27,19 @@ regions:
   - { name: cache, size: 4MiB, block: 4KiB }
   - { name: words, size: 64KiB, block: 64B }
 YAML
-  "$server_program" --config "$work/server.yaml" >"$work/server.log" 2>&1 &
-  server=$!
-  await 300 ready
 }
-ready() { curl -sf --max-time 2 -o /dev/null http://127.0.0.1:9471/readyz; }
 status() { curl -sf --max-time 2 http://127.0.0.1:9471/status; }
-series() { curl -sf --max-time 2 http://127.0.0.1:9471/metrics | awk -v name="$1" 'index($0, name) == 1 { sum += $NF } END { print sum + 0 }'; }
-# await TENTHS COMMAND...: until it succeeds.
-await() {
-  local tries=$1
-  shift
-  while ! "$@"; do
-    ((tries-- > 0)) || return 1
-    sleep 0.1
-  done
-}
-stop_server() {
-  kill -TERM "$server"
-  wait "$server" || true
-  server=''
-}
-ms() { date +%s%3N; }
 
 # What the kernel has for the device beside what it makes for itself.
 held() { rdma resource show "$1" 2>/dev/null || rdma resource | grep "$1:"; }
 
+# start_load SECONDS
 start_load() {
-  "$load" --uri "remora://$address:7471/cache?transport=rdma" --seconds "$1" --seed 7 --rate 2000 \
-    --json >"$work/load.json" 2>"$work/load.err" &
-  loader=$!
+  run_load --uri "remora://$address:7471/cache?transport=rdma" --seconds "$1" --seed 7
 }
-# The load's own judgement: an operation that was late, a wrong byte, an atomic too many.
-judge_load() {
-  local code=0
-  wait "$loader" || code=$?
-  loader=''
-  is "$1: the load found nothing wrong" test "$code" = 0
-  is "$1: no violation" test "$(jq -r .violations_total "$work/load.json")" = 0
-  jq -c '{ok, failed, interrupted, resumed, lost, longest_verdict_ms, longest_overrun_ms, longest_silence_ms}' \
-    "$work/load.json" || true
-}
-resumed() { [[ $(series remora_server_sessions_resumed_total) -ge $1 ]]; }
 
 part_several() {
-  ip link add a0 mtu 9000 type veth peer name a1 mtu 9000
-  ip addr add 10.78.0.1/24 dev a0
-  ip link set a0 up
-  ip link set a1 up
+  add_veth 10.78.0.1
   rdma link add rxe1 type rxe netdev a0
   serve 10.78.0.1
   local uri=remora://10.78.0.1:7471
@@ -136,14 +65,11 @@ part_several() {
 
 part_removal() {
   serve "$address"
-  local baseline round began took
+  local baseline round
   start_load $((rounds * 8 + 10))
   sleep 3
   for ((round = 1; round <= rounds; ++round)); do
-    began=$(ms)
-    timeout 60 rdma link del "$device" || true
-    took=$(($(ms) - began))
-    is "removal $round: 'rdma link del' returned within 5 s ($took ms)" at_most "$took" 5000
+    delete_device "$device" "removal $round"
     is "removal $round: /readyz says that it has gone" await 30 not_ready
     is "removal $round: /status says so" \
       test "$(status | jq -r '.devices[0].state')" = gone

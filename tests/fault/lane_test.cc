@@ -2,7 +2,10 @@
 /// What peers do that say nonsense: tests/conformance/tcp_peers_test.cc.
 
 #include <atomic>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "fault_test.h"
 #include "proxy.h"
@@ -42,42 +45,35 @@ class LaneTest : public FaultTest {
   /// Of so many cuts: on a slow machine one may come before the session is resumed from the last.
   static constexpr std::uint64_t most_of(std::uint64_t cuts) { return (cuts + 1) / 2; }
 
+  /// Cuts a connection of a load many times; with `all_at_once`, every second time all of them.
+  void cut_mid_transfer(std::vector<std::string> options, std::size_t connections,
+                        bool all_at_once) {
+    LoadProcess& one = start_load_by(uri_by_proxy(), std::move(options));
+    const std::uint64_t count = rounds(20, 200);
+    for (std::uint64_t round = 0; round < count; ++round) {
+      // Its control connection and its lanes: the session is there again.
+      ASSERT_TRUE(soon_pairs(connections));
+      pause_for_a_while(30ms, 150ms);
+      if (all_at_once && round % 2 == 0)
+        ASSERT_EQ(proxy().cut_all(), connections);
+      else
+        ASSERT_TRUE(proxy().cut_one(random().next()));
+      ASSERT_TRUE(server().soon_sessions(1));
+    }
+    pause_for_a_while(200ms, 300ms);
+    const LoadReport report = finish(one);
+    expect_went_on(report, most_of(count));
+    EXPECT_GT(report.failed.count("indeterminate"), 0U) << "nothing was in flight";
+  }
+
  private:
   std::optional<TcpProxy> proxy_;
 };
 
-TEST_P(LaneTest, CutMidTransfer) {
-  LoadProcess& one = start_load_by(uri_by_proxy(), {"fresh=1"});
-  const std::uint64_t count = rounds(20, 200);
-  for (std::uint64_t round = 0; round < count; ++round) {
-    // Its control connection and its lane: the session is there again.
-    ASSERT_TRUE(soon_pairs(2));
-    pause_for_a_while(30ms, 150ms);
-    if (round % 2 == 0)
-      ASSERT_EQ(proxy().cut_all(), 2U);
-    else
-      ASSERT_TRUE(proxy().cut_one(random().next()));
-    ASSERT_TRUE(server().soon_sessions(1));
-  }
-  pause_for_a_while(200ms, 300ms);
-  const LoadReport report = finish(one);
-  expect_went_on(report, most_of(count));
-  EXPECT_GT(report.failed.count("indeterminate"), 0U) << "nothing was in flight";
-}
+TEST_P(LaneTest, CutMidTransfer) { cut_mid_transfer({"fresh=1"}, 2, true); }
 
 TEST_P(LaneTest, CutMidTransferOnSeveralLanes) {
-  LoadProcess& one = start_load_by(uri_by_proxy(), {"fresh=1", "lanes=4"});
-  const std::uint64_t count = rounds(20, 200);
-  for (std::uint64_t round = 0; round < count; ++round) {
-    ASSERT_TRUE(soon_pairs(5));
-    pause_for_a_while(30ms, 150ms);
-    ASSERT_TRUE(proxy().cut_one(random().next()));
-    ASSERT_TRUE(server().soon_sessions(1));
-  }
-  pause_for_a_while(200ms, 300ms);
-  const LoadReport report = finish(one);
-  expect_went_on(report, most_of(count));
-  EXPECT_GT(report.failed.count("indeterminate"), 0U) << "nothing was in flight";
+  cut_mid_transfer({"fresh=1", "lanes=4"}, 5, false);
 }
 
 TEST_P(LaneTest, CutWhileItConnectsAgain) {

@@ -25,6 +25,7 @@
 #include <remora/testing/fault_transport.h>
 
 #include "support/eventually.h"
+#include "support/memory_store.h"
 #include "support/refuse_threads.h"
 #include "support/runtime_dir.h"
 #include "support/server.h"
@@ -172,6 +173,27 @@ TEST_P(NoThreadsTest, ServerSaysSoOrServes) {
     ASSERT_TRUE(region) << region.error();
     write_and_read(*region);
   });
+}
+
+/// The memory that the process before has left stays stored, whichever thread is missing.
+TEST_P(NoThreadsTest, StartThatFailsLeavesTheMemory) {
+  const auto store = std::make_shared<MemoryStore>();
+  auto config = configuration();
+  config.pool.warm_restart = true;
+  const auto start = [&] { return Server::start(config, nullptr, nullptr, {}, {}, store); };
+  std::uint64_t memory_id = 0;
+  {
+    Server first = start().value();
+    memory_id = first.regions().front().memory_id;
+    first.hand_over();
+  }
+  for_every_start([&] {
+    auto server = start();
+    if (!server) return expect_no_thread(server.error());
+    EXPECT_EQ(server->regions().front().memory_id, memory_id);
+    server->hand_over();
+  });
+  EXPECT_EQ(start().value().regions().front().memory_id, memory_id);
 }
 
 TEST_P(NoThreadsTest, HandlerOfNotificationsIsRefused) {

@@ -157,11 +157,14 @@ auth: none
 metrics: {{address: "{self.metrics}"}}
 """)
 
+    def spawn(self, *options):
+        self.server = self.supervisor.spawn(
+            [self.options.server, "--config", self.config, *options], self.environment, self.log)
+
     def start(self):
         """Returns when the server is ready: the time that took, in ms."""
         began = time.monotonic()
-        self.server = self.supervisor.spawn([self.options.server, "--config", self.config],
-                                            self.environment, self.log)
+        self.spawn()
         while time.monotonic() - began < READY_WITHIN_S:
             if self.server.poll() is not None:
                 raise AssertionError(f"the server has ended: {self.server.returncode}\n{self.text()}")
@@ -229,6 +232,20 @@ def under_load(fixture, rounds):
     return not wrong
 
 
+def failed_late(fixture):
+    """A start that fails when the memory is taken over already leaves it to the next one."""
+    before = fixture.status()["memory_id"]
+    fixture.end(signal.SIGTERM)
+    fixture.spawn("--port-file", os.path.join(fixture.folder, "none", "port"))
+    status = fixture.server.wait(60)
+    fixture.supervisor.settle()
+    fixture.start()
+    if status == 0 or fixture.status()["memory_id"] != before:
+        print(f"not ok - a port file that cannot be written: status {status}\n{fixture.text()}")
+        return False
+    return True
+
+
 def damaged(fixture):
     """A catalog with a wrong byte is not taken, and the log says so loudly."""
     before = fixture.status()["memory_id"]
@@ -270,6 +287,7 @@ def main():
         try:
             fixture.start()
             good = under_load(fixture, options.rounds)
+            good = failed_late(fixture) and good
             good = damaged(fixture) and good
             good = stopped(fixture) and good
         finally:

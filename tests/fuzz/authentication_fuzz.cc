@@ -371,12 +371,7 @@ void fuzz_false_server(const Script& script) {
 }  // namespace remora::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const auto script = remora::fuzz::Script::parse(data, size);
-  switch (script.mode % 4) {
-    case 0:
-    case 1: remora::fuzz::fuzz_between(script); break;
-    case 2: remora::fuzz::fuzz_false_client(script); break;
-    default: remora::fuzz::fuzz_false_server(script);
-  }
-  return 0;
+  return remora::fuzz::run_script(data, size, &remora::fuzz::fuzz_between,
+                                  &remora::fuzz::fuzz_false_client,
+                                  &remora::fuzz::fuzz_false_server);
 }

@@ -46,12 +46,6 @@ void read_alone(const Script& script) {
 }  // namespace remora::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const auto script = remora::fuzz::Script::parse(data, size);
-  switch (script.mode % 4) {
-    case 0:
-    case 1: remora::fuzz::fuzz_server(script); break;
-    case 2: remora::fuzz::fuzz_client(script); break;
-    default: remora::fuzz::read_alone(script);
-  }
-  return 0;
+  return remora::fuzz::run_script(data, size, &remora::fuzz::fuzz_server,
+                                  &remora::fuzz::fuzz_client, &remora::fuzz::read_alone);
 }

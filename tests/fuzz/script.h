@@ -62,4 +62,18 @@ struct Script {
   }
 };
 
+/// What LLVMFuzzerTestOneInput() of both programs does: the mode selects the function, and half of
+/// all modes the first.
+inline int run_script(const std::uint8_t* data, std::size_t size, void (*first)(const Script&),
+                      void (*second)(const Script&), void (*third)(const Script&)) {
+  const auto script = Script::parse(data, size);
+  switch (script.mode % 4) {
+    case 0:
+    case 1: first(script); break;
+    case 2: second(script); break;
+    default: third(script);
+  }
+  return 0;
+}
+
 }  // namespace remora::fuzz

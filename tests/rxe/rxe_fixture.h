@@ -13,24 +13,9 @@
 
 #include <remora/verbs/verbs.h>
 
-namespace remora {
-
-/// Names instead of bytes in failures.
-inline std::ostream& operator<<(std::ostream& out, Code code) { return out << to_string(code); }
-inline std::ostream& operator<<(std::ostream& out, CompletionStatus status) {
-  return out << to_string(status);
-}
-
-}  // namespace remora
+#include "support/assert_ok.h"
 
 namespace remora::test {
-
-/// Fails with the error's text.
-#define ASSERT_OK(expression)                                                \
-  do {                                                                       \
-    const auto& asserted_ = (expression);                                    \
-    ASSERT_TRUE(asserted_.ok()) << #expression << ": " << asserted_.error(); \
-  } while (false)
 
 /// Objects of the device by kind, of all processes: what `rdma resource show` prints, asked for
 /// over netlink, since starting a program costs a second in an emulated guest. Empty where it

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "rxe_fixture.h"
 
@@ -26,13 +27,16 @@ class VerbsConnection : public RxeTest {
     verbs::Connector connector;
     Rig rig;
   };
-  Result<Client> client(const verbs::Address& peer) {
+  /// Sets what a test wants of a queue pair.
+  using Adjust = std::function<void(verbs::QueuePairBuilder<verbs::Rc>&)>;
+  Result<Client> client(const verbs::Address& peer, const Adjust& adjust = {}) {
     auto connector = verbs::Connector::resolve(peer, soon(), {.source = {}, .ack_timeout = 18});
     if (!connector) return connector.error();
     auto rig = Rig::create(connector->device());
     if (!rig) return rig.error();
-    if (const Status made = connector->create_queue_pair(rig->builder()); !made)
-      return made.error();
+    auto builder = rig->builder();
+    if (adjust) adjust(builder);
+    if (const Status made = connector->create_queue_pair(builder); !made) return made.error();
     return Client{std::move(*connector), std::move(*rig)};
   }
 
@@ -42,9 +46,12 @@ class VerbsConnection : public RxeTest {
     Rig server_rig;
     verbs::Connection client;
     verbs::Connection server;
+    std::uint8_t asked_initiator_depth;  ///< as the client's request says
+    std::uint8_t asked_responder_depth;
   };
-  Result<Link> link(verbs::ConnectionListener& listener) {
-    auto side = client(listener.local_address().port() == 0 ? address() : to(listener));
+  Result<Link> link(verbs::ConnectionListener& listener, const Adjust& of_client = {},
+                    const Adjust& of_server = {}) {
+    auto side = client(listener.local_address().port() == 0 ? address() : to(listener), of_client);
     if (!side) return side.error();
     auto connection = side->connector.start_connect({.private_data = bytes_of("hello")});
     if (!connection) return connection.error();
@@ -52,12 +59,17 @@ class VerbsConnection : public RxeTest {
     if (!request) return request.error();
     auto rig = Rig::create(request->device());
     if (!rig) return rig.error();
-    if (const Status made = request->create_queue_pair(rig->builder()); !made) return made.error();
+    auto builder = rig->builder();
+    if (of_server) of_server(builder);
+    if (const Status made = request->create_queue_pair(builder); !made) return made.error();
+    const std::uint8_t initiator_depth = request->peer_initiator_depth();
+    const std::uint8_t responder_depth = request->peer_responder_depth();
     auto server = std::move(*request).accept({.private_data = bytes_of("welcome")});
     if (!server) return server.error();
     if (const Status up = connection->wait_established(soon()); !up) return up.error();
     if (const Status up = server->wait_established(soon()); !up) return up.error();
-    return Link{std::move(side->rig), std::move(*rig), std::move(*connection), std::move(*server)};
+    return Link{std::move(side->rig), std::move(*rig), std::move(*connection),
+                std::move(*server),   initiator_depth, responder_depth};
   }
   [[nodiscard]] verbs::Address to(const verbs::ConnectionListener& listener) const {
     return address(listener.local_address().port());

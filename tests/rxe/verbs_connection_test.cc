@@ -44,56 +44,34 @@ TEST_F(VerbsConnection, TellsAddressesAndNegotiatedDepths) {
 TEST_F(VerbsConnection, DepthsAreTheLeastOfBothSides) {
   auto listener = listen();
   ASSERT_OK(listener);
-  auto connector = verbs::Connector::resolve(to(*listener), soon());
-  ASSERT_OK(connector);
-  auto rig = Rig::create(connector->device());
-  ASSERT_OK(rig);
-  ASSERT_OK(connector->create_queue_pair(rig->builder().initiator_depth(4).responder_depth(2)));
-  auto connection = connector->start_connect();
-  ASSERT_OK(connection);
-  auto request = listener->wait_request(soon());
-  ASSERT_OK(request);
-  EXPECT_EQ(request->peer_initiator_depth(), 4);
-  EXPECT_EQ(request->peer_responder_depth(), 2);
-  auto other = Rig::create(request->device());
-  ASSERT_OK(other);
-  ASSERT_OK(request->create_queue_pair(other->builder().responder_depth(3)));
-  auto server = std::move(*request).accept();
-  ASSERT_OK(server);
-  ASSERT_OK(connection->wait_established(soon()));
-  EXPECT_EQ(connection->initiator_depth(), 3);
-  EXPECT_EQ(connection->responder_depth(), 2);
-  EXPECT_EQ(server->responder_depth(), 3);
-  EXPECT_EQ(server->initiator_depth(), 2);
+  const auto ends = link(
+      *listener, [](auto& client) { client.initiator_depth(4).responder_depth(2); },
+      [](auto& server) { server.responder_depth(3); });
+  ASSERT_OK(ends);
+  EXPECT_EQ(ends->asked_initiator_depth, 4);
+  EXPECT_EQ(ends->asked_responder_depth, 2);
+  EXPECT_EQ(ends->client.initiator_depth(), 3);
+  EXPECT_EQ(ends->client.responder_depth(), 2);
+  EXPECT_EQ(ends->server.responder_depth(), 3);
+  EXPECT_EQ(ends->server.initiator_depth(), 2);
 }
 
 // As the lanes of the engine have it: one side asks, the other answers.
 TEST_F(VerbsConnection, OneDirectionAloneIsWhatTheQueuePairsHave) {
   auto listener = listen();
   ASSERT_OK(listener);
-  auto connector = verbs::Connector::resolve(to(*listener), soon());
-  ASSERT_OK(connector);
-  auto rig = Rig::create(connector->device());
-  ASSERT_OK(rig);
-  ASSERT_OK(connector->create_queue_pair(rig->builder().responder_depth(0)));
-  auto client = connector->start_connect();
-  ASSERT_OK(client);
-  auto request = listener->wait_request(soon());
-  ASSERT_OK(request);
-  auto other = Rig::create(request->device());
-  ASSERT_OK(other);
-  ASSERT_OK(request->create_queue_pair(other->builder().initiator_depth(0)));
-  auto server = std::move(*request).accept();
-  ASSERT_OK(server);
-  ASSERT_OK(client->wait_established(soon()));
+  auto ends = link(
+      *listener, [](auto& client) { client.responder_depth(0); },
+      [](auto& server) { server.initiator_depth(0); });
+  ASSERT_OK(ends);
   constexpr int kDepths = IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
-  const auto here = client->queue_pair().query(kDepths);
-  const auto there = server->queue_pair().query(kDepths);
+  const auto here = ends->client.queue_pair().query(kDepths);
+  const auto there = ends->server.queue_pair().query(kDepths);
   ASSERT_OK(here);
   ASSERT_OK(there);
-  const verbs::DeviceAttributes& device = rig->device.attributes();
+  const verbs::DeviceAttributes& device = ends->client_rig.device.attributes();
   EXPECT_EQ(here->max_rd_atomic, std::min(device.max_initiator_depth, device.max_responder_depth));
-  EXPECT_EQ(here->max_rd_atomic, client->initiator_depth());
+  EXPECT_EQ(here->max_rd_atomic, ends->client.initiator_depth());
   EXPECT_EQ(here->max_dest_rd_atomic, 0);
   EXPECT_EQ(there->max_rd_atomic, 0);
   EXPECT_EQ(there->max_dest_rd_atomic, here->max_rd_atomic);

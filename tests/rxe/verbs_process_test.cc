@@ -57,13 +57,19 @@ int register_limited(const std::vector<std::string>& arguments) {
 }
 const RegisterRole limited_role{"limited", &register_limited};
 
-class VerbsProcess : public VerbsConnection {};
+class VerbsProcess : public VerbsConnection {
+ protected:
+  /// A client of `server`, which says its port first.
+  Result<Client> client_of(RxeChild& server) {
+    const auto port = server.line();
+    if (!port) return Error{Code::kNotFound, "the server's port"};
+    return client(address(static_cast<std::uint16_t>(std::stoi(*port))));
+  }
+};
 
 TEST_F(VerbsProcess, TwoProcessesShareMemory) {
   auto server = RxeChild::role("server", {address().host()});
-  const auto port = server.line();
-  ASSERT_TRUE(port.has_value());
-  auto side = client(address(static_cast<std::uint16_t>(std::stoi(*port))));
+  auto side = client_of(server);
   ASSERT_OK(side);
   auto connection = side->connector.connect(soon());
   ASSERT_OK(connection);
@@ -93,9 +99,7 @@ TEST_F(VerbsProcess, TwoProcessesShareMemory) {
 
 TEST_F(VerbsProcess, KilledPeerDisconnects) {
   auto server = RxeChild::role("server", {address().host()});
-  const auto port = server.line();
-  ASSERT_TRUE(port.has_value());
-  auto side = client(address(static_cast<std::uint16_t>(std::stoi(*port))));
+  auto side = client_of(server);
   ASSERT_OK(side);
   auto connection = side->connector.connect(soon());
   ASSERT_OK(connection);

@@ -21,6 +21,11 @@ bool GrantNames::add_as(std::uint64_t grant_id, NoticeRights rights) {
   return true;
 }
 
+void GrantNames::avoid(std::uint64_t grant_id) {
+  const MutexLock lock{mutex_};
+  if (grant_id <= kMaxNamedId) next_id_ = std::max(next_id_, grant_id + 1);
+}
+
 void GrantNames::close(std::uint64_t grant_id) {
   const MutexLock lock{mutex_};
   REMORA_ASSERT(rights_.contains(grant_id), "only a grant of the session is closed");

@@ -32,6 +32,9 @@ class GrantNames {
   /// A grant of the process before has this id again, which no grant of the session has. False: the
   /// session has or had it, or it is above kMaxNamedId.
   [[nodiscard]] bool add_as(std::uint64_t grant_id, NoticeRights rights);
+  /// The client has this id from the process before: no later grant of the session gets it, whether
+  /// or not the client gets its own grant again. Changes nothing above kMaxNamedId.
+  void avoid(std::uint64_t grant_id);
   /// The grant is closed. The latest kMaxClosed are still known.
   void close(std::uint64_t grant_id);
   /// Whether the session has or had a grant of that id.

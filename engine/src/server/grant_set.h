@@ -60,6 +60,8 @@ class GrantSet {
                 Opened then);
   /// Whether the session has the grant, of that region.
   [[nodiscard]] bool has(std::uint64_t grant_id, const RegionEntry& region) const;
+  /// See GrantNames::avoid(): a close request for the id must not reach another grant.
+  void avoid(std::uint64_t grant_id) { names_.avoid(grant_id); }
   /// Why the server took the grant back, if it has.
   [[nodiscard]] std::optional<Reason> taken(std::uint64_t grant_id) const;
   Result<ServerReply> extents(const control::ExtentsRequest& request);

@@ -70,6 +70,8 @@ bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& re
           RevocationCoordinator::Turn::kOpen);
       return true;
     case Request::kReattach:
+      // Also where the grant is refused below: the client closes it by this id later.
+      if (session_.restored()) session_.grants().avoid(request.reattach().grant_id());
       // In turn, as to open it: a fence that is under way revokes this grant, too.
       run_in_turn(
           asked, request.reattach().name(),

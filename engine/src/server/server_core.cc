@@ -247,8 +247,8 @@ Status ServerCore::begin() {
   const Clock::time_point now = Clock::now();
   if (restored_.size() != 0) catalog().hold_all(now + config_.limits.session_keep);
   renew_restored(now);
-  begun_.store(true);
   if (auto status = control_.start(); !status) return status;
+  begun_.store(true);
   status_.report().open(*this);
   metrics_.warm_restart_ready(warm_ != nullptr && warm_->ready());
   metrics_.memory_taken_over(warm_ != nullptr && warm_->reason().empty());
@@ -304,8 +304,9 @@ void ServerCore::end(End how) noexcept {
 void ServerCore::leave_memory() noexcept {
   for (const auto& session : sessions_.all()) session->endpoint().shutdown();
   for (const auto& listener : listeners_.listeners()) listener->hand_over();
-  warm_->freeze();
+  // First, so that the pool zeroes nothing of a region whose removal is not recorded any more.
   regions_.pool().hand_over();
+  warm_->freeze();
   log::info("warm restart: the memory {:x} is left to the next process: {} regions", memory_id_,
             catalog().size());
 }

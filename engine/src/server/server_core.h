@@ -168,7 +168,7 @@ class ServerCore {
   const std::unique_ptr<WarmMemory> warm_;  ///< outlives the catalog of the regions
   const std::uint64_t memory_id_;
   RestoredSessions restored_;
-  std::atomic<bool> begun_{false};  ///< it has accepted clients
+  std::atomic<bool> begun_{false};  ///< its start has not failed
   SessionTable sessions_;           // among the last to go: it asserts that no session is left
   ListenerSet listeners_;
   StatusEndpoint status_;

@@ -1,5 +1,6 @@
 #include "server/server_session.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,14 @@
 namespace remora::detail {
 
 using control::Request;
+
+namespace {
+
+/// A hello has no room for the ids of very many grants, and leaves the highest out. The ids of a
+/// restored session go on this far above those that it lists.
+constexpr std::uint64_t kUnlistedIds = std::uint64_t{1} << 20U;
+
+}  // namespace
 
 ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t lane_secret,
                              std::unique_ptr<transport::ServerEndpoint> endpoint)
@@ -162,6 +171,9 @@ Result<Resumption> ServerSession::restore(const control::Resume& wanted) {
   // A client that does not receive this answer resumes again with the secret that it knows.
   if (!handshake_.proven()) lane_secret_ = wanted.lane_secret();
   restored_ = true;
+  std::uint64_t named = 0;
+  for (const std::uint64_t grant_id : wanted.grants()) named = std::max(named, grant_id);
+  grants_.avoid(std::min(named, GrantNames::kMaxNamedId - kUnlistedIds) + kUnlistedIds);
   region_requests_.take_over_restored();
   server_.metrics().session_reattached();
   return Resumption::kRestored;

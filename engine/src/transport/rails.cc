@@ -52,6 +52,26 @@ bool RailChoice::allows(std::string_view device) const noexcept {
   return devices.empty() || std::find(devices.begin(), devices.end(), device) != devices.end();
 }
 
+std::vector<std::size_t> rails_of_lanes(const std::vector<std::string>& homes,
+                                        const std::vector<std::string>& rails) {
+  std::vector<std::size_t> turns(std::max(homes.size(), rails.size()), rails.size());
+  std::vector<std::size_t> others;
+  for (std::size_t rail = 0; rail < rails.size(); ++rail) {
+    const auto home = std::find(homes.begin(), homes.end(), rails[rail]);
+    if (home == homes.end())
+      others.push_back(rail);
+    else
+      turns[static_cast<std::size_t>(home - homes.begin())] = rail;
+  }
+  std::size_t next = 0;
+  for (std::size_t& rail : turns) {
+    if (rail < rails.size()) continue;
+    rail = next < others.size() ? others[next] : (next - others.size()) % rails.size();
+    ++next;
+  }
+  return turns;
+}
+
 RailPlan::Known* RailPlan::find(const std::string& address) {
   const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& each) {
     return each.address.address == address;
@@ -69,6 +89,11 @@ void RailPlan::set_first(const std::string& first) {
     std::rotate(known_.begin(), at, at + 1);
 }
 
+bool RailPlan::is_first(const std::string& address) const {
+  const remora::detail::MutexLock lock{mutex_};
+  return !known_.empty() && known_.front().address.address == address;
+}
+
 void RailPlan::learn(const std::vector<RailAddress>& told) {
   const remora::detail::MutexLock lock{mutex_};
   for (const RailAddress& each : told) {
@@ -84,7 +109,7 @@ std::vector<RailAddress> RailPlan::in_order() const {
   std::vector<const Known*> order;
   for (const Known& each : known_) order.push_back(&each);
   const auto failed = std::stable_partition(order.begin(), order.end(), [](const Known* each) {
-    return !each->failed || each->answered;
+    return !each->left_out && (!each->failed || each->answered);
   });
   std::stable_sort(failed, order.end(),
                    [](const Known* a, const Known* b) { return a->failed_at < b->failed_at; });
@@ -102,17 +127,23 @@ std::vector<RailAddress> RailPlan::up() const {
   return addresses;
 }
 
-std::size_t RailPlan::count() const {
+std::vector<RailAddress> RailPlan::usable() const {
   const remora::detail::MutexLock lock{mutex_};
-  return static_cast<std::size_t>(std::count_if(known_.begin(), known_.end(),
-                                                [](const Known& each) { return !each.left_out; }));
+  std::vector<RailAddress> addresses;
+  for (const Known& each : known_)
+    if (!each.left_out) addresses.push_back(each.address);
+  return addresses;
 }
 
 void RailPlan::set_failed(const std::string& address, Clock::time_point now) {
   const remora::detail::MutexLock lock{mutex_};
   Known* const known = find(address);
   if (known == nullptr) return;
-  known->pause = std::clamp(2 * known->pause, kFirstPause, kMaxPause);
+  if (known->up_since && now - *known->up_since >= 2 * kMaxPause) known->pause = {};
+  known->up_since.reset();
+  // The other lanes on it, and further attempts to connect, tell the same failure.
+  if (!known->failed || known->answered)
+    known->pause = std::clamp(2 * known->pause, kFirstPause, kMaxPause);
   known->failed = true;
   known->answered = false;
   known->failed_at = now;
@@ -131,13 +162,20 @@ void RailPlan::leave_out(const std::string& address) {
   if (Known* const known = find(address)) known->left_out = true;
 }
 
-void RailPlan::set_up(const std::string& address) {
+void RailPlan::set_up(const std::string& address, Clock::time_point now) {
   const remora::detail::MutexLock lock{mutex_};
   Known* const known = find(address);
   if (known == nullptr) return;
+  if (!known->up_since) known->up_since = now;
   known->failed = known->answered = false;
   known->worked = true;
-  known->pause = std::chrono::milliseconds{0};
+}
+
+bool RailPlan::has_failed(const std::string& address) const {
+  const remora::detail::MutexLock lock{mutex_};
+  return std::any_of(known_.begin(), known_.end(), [&](const Known& each) {
+    return each.address.address == address && each.failed && !each.answered;
+  });
 }
 
 void RailPlan::set_spare(const std::string& address) {

@@ -54,6 +54,23 @@ struct Queue::State {
     return to_ticket(word);
   }
 
+  // `call` is remora_queue_read() or remora_queue_write(), or its form for pieces.
+  template <typename Call>
+  std::uint64_t post(Call call, ByteOffset at, const LocalBytes& local, std::uint64_t tag) {
+    return call(queue, at.bytes, local.data, local.length, local.memory, tag);
+  }
+  template <typename Call>
+  Ticket post_slot(Call call, ByteOffset at, Slot& slot, std::uint64_t tag) {
+    return keep(post(call, at, slot.local(), tag), &slot);
+  }
+  template <typename Call, typename Piece>
+  Ticket post_pieces(Call call, ByteOffset at, std::span<const Piece> parts, std::uint64_t tag) {
+    auto array = to_pieces(parts);
+    if (!array) return {};  // in C the program has learned it from remora_piece_init()
+    const std::uint64_t word = call(queue, at.bytes, array->data(), array->size(), tag);
+    return keep(word, nullptr, std::move(*array));
+  }
+
   remora_queue* queue;
   std::uint64_t block_bytes;
   // By the words of tickets. They go after the queue.
@@ -74,53 +91,35 @@ ByteOffset Queue::offset_of(Block block) const noexcept {
 }
 
 Ticket Queue::read(ByteOffset from, Target into, std::uint64_t tag) {
-  const LocalBytes& local = into.local();
-  return to_ticket(
-      remora_queue_read(state_->queue, from.bytes, local.data, local.length, local.memory, tag));
+  return to_ticket(state_->post(remora_queue_read, from, into.local(), tag));
 }
 Ticket Queue::read(Block from, Target into, std::uint64_t tag) {
   return read(offset_of(from), into, tag);
 }
 Ticket Queue::read(ByteOffset from, Slot&& into, std::uint64_t tag) {
-  const LocalBytes local = into.local();
-  return state_->keep(
-      remora_queue_read(state_->queue, from.bytes, local.data, local.length, local.memory, tag),
-      &into);
+  return state_->post_slot(remora_queue_read, from, into, tag);
 }
 Ticket Queue::read(Block from, Slot&& into, std::uint64_t tag) {
   return read(offset_of(from), std::move(into), tag);
 }
 Ticket Queue::read(ByteOffset from, std::span<const Target> into, std::uint64_t tag) {
-  auto pieces = to_pieces(into);
-  if (!pieces) return {};  // in C the program has learned it from remora_piece_init()
-  const std::uint64_t word =
-      remora_queue_read_pieces(state_->queue, from.bytes, pieces->data(), pieces->size(), tag);
-  return state_->keep(word, nullptr, std::move(*pieces));
+  return state_->post_pieces(remora_queue_read_pieces, from, into, tag);
 }
 
 Ticket Queue::write(ByteOffset to, Source from, std::uint64_t tag) {
-  const LocalBytes& local = from.local();
-  return to_ticket(
-      remora_queue_write(state_->queue, to.bytes, local.data, local.length, local.memory, tag));
+  return to_ticket(state_->post(remora_queue_write, to, from.local(), tag));
 }
 Ticket Queue::write(Block to, Source from, std::uint64_t tag) {
   return write(offset_of(to), from, tag);
 }
 Ticket Queue::write(ByteOffset to, Slot&& from, std::uint64_t tag) {
-  const LocalBytes local = from.local();
-  return state_->keep(
-      remora_queue_write(state_->queue, to.bytes, local.data, local.length, local.memory, tag),
-      &from);
+  return state_->post_slot(remora_queue_write, to, from, tag);
 }
 Ticket Queue::write(Block to, Slot&& from, std::uint64_t tag) {
   return write(offset_of(to), std::move(from), tag);
 }
 Ticket Queue::write(ByteOffset to, std::span<const Source> from, std::uint64_t tag) {
-  auto pieces = to_pieces(from);
-  if (!pieces) return {};  // in C the program has learned it from remora_piece_init()
-  const std::uint64_t word =
-      remora_queue_write_pieces(state_->queue, to.bytes, pieces->data(), pieces->size(), tag);
-  return state_->keep(word, nullptr, std::move(*pieces));
+  return state_->post_pieces(remora_queue_write_pieces, to, from, tag);
 }
 
 Ticket Queue::write_notify(ByteOffset to, Source from, std::uint32_t notice, std::uint64_t tag) {

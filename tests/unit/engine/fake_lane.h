@@ -29,11 +29,14 @@ class FakeLane : public Lane {
   void set_initiator_depth(std::uint32_t depth) { limits_.initiator_depth = depth; }
   [[nodiscard]] const Limits& limits() const noexcept override { return limits_; }
   [[nodiscard]] std::shared_ptr<const LaneRail> rail() const noexcept override { return on_rail; }
-  void set_rail(const std::string& server_device, std::uint32_t megabits_per_s = 0) {
+  void set_rail(const std::string& server_device, std::uint32_t megabits_per_s = 0,
+                int memory_node = -1, const std::string& home_device = {}) {
     auto rail = std::make_shared<LaneRail>();
     rail->device = "near-" + server_device;
     rail->server_device = server_device;
+    rail->home_device = home_device;
     rail->megabits_per_s = megabits_per_s;
+    rail->memory_node = memory_node;
     on_rail = std::move(rail);
   }
   PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override {

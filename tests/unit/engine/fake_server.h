@@ -31,6 +31,8 @@ class FakeServerEndpoint final : public ClientEndpoint {
     std::optional<DirectPath> direct;
     std::span<std::byte> memory;  ///< the region's
     bool rails = false;           ///< lanes may go over several devices
+    /// Hears the server's device on the connection, before the lanes are opened.
+    std::function<void(const std::string& device)> device_told{};
   };
   explicit FakeServerEndpoint(Offer offer);
 
@@ -52,6 +54,9 @@ class FakeServerEndpoint final : public ClientEndpoint {
     return first;
   }
   [[nodiscard]] bool wants_rails() const noexcept override { return offer_.rails; }
+  void learn_rails(const std::string& device, const std::vector<RailAddress>& /*told*/) override {
+    if (offer_.device_told) offer_.device_told(device);
+  }
   Status use_lane_keys(std::shared_ptr<RkeyTable> keys) noexcept override {
     offer_.lane = offer_.lane_of_keys(std::move(keys));
     return {};

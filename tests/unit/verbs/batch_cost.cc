@@ -39,6 +39,7 @@ struct Slice {
 };
 using Slices = std::array<Slice, kChain>;
 
+template <int kElements>  // of each request: 1 or 2
 [[gnu::noinline]] int post_by_hand(ByHand& hand, ibv_qp* pair,
                                    int (*post)(ibv_qp*, ibv_send_wr*, ibv_send_wr**),
                                    const Targets& targets) {
@@ -47,26 +48,9 @@ using Slices = std::array<Slice, kChain>;
     wr.wr_id = i;
     wr.opcode = IBV_WR_RDMA_WRITE;
     wr.send_flags = i + 1 == kChain ? unsigned{IBV_SEND_SIGNALED} : 0U;
-    wr.num_sge = 1;
+    wr.num_sge = kElements;
     hand.elements[i][0] = targets[i].local;
-    wr.wr.rdma.remote_addr = targets[i].remote_address;
-    wr.wr.rdma.rkey = targets[i].rkey;
-  }
-  ibv_send_wr* bad = nullptr;
-  return post(pair, hand.requests, &bad);
-}
-
-[[gnu::noinline]] int gather_by_hand(ByHand& hand, ibv_qp* pair,
-                                     int (*post)(ibv_qp*, ibv_send_wr*, ibv_send_wr**),
-                                     const Targets& targets) {
-  for (std::size_t i = 0; i < kChain; ++i) {
-    ibv_send_wr& wr = hand.requests[i];
-    wr.wr_id = i;
-    wr.opcode = IBV_WR_RDMA_WRITE;
-    wr.send_flags = i + 1 == kChain ? unsigned{IBV_SEND_SIGNALED} : 0U;
-    wr.num_sge = 2;
-    hand.elements[i][0] = targets[i].local;
-    hand.elements[i][1] = targets[kChain - 1 - i].local;
+    if constexpr (kElements == 2) hand.elements[i][1] = targets[kChain - 1 - i].local;
     wr.wr.rdma.remote_addr = targets[i].remote_address;
     wr.wr.rdma.rkey = targets[i].rkey;
   }
@@ -149,9 +133,9 @@ int run(std::string_view mode, std::size_t rounds) {
   };
   int result = 2;
   if (mode == "hand")
-    result = repeat([&] { return post_by_hand(hand, pair.raw(), post, targets); });
+    result = repeat([&] { return post_by_hand<1>(hand, pair.raw(), post, targets); });
   if (mode == "hand-gather")
-    result = repeat([&] { return gather_by_hand(hand, pair.raw(), post, targets); });
+    result = repeat([&] { return post_by_hand<2>(hand, pair.raw(), post, targets); });
   if (mode == "batch") result = repeat([&] { return post_batch(pair, slices); });
   if (mode == "batch-gather") result = repeat([&] { return post_gather(pair, slices); });
   if (mode == "batch-cut") result = repeat([&] { return post_cut(pair, rig.memory, remote); });

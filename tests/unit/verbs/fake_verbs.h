@@ -24,34 +24,9 @@
 #include <remora/verbs/verbs.h>
 
 #include "device_profiles.h"
-
-namespace remora {
-
-/// Names instead of bytes in failures.
-inline std::ostream& operator<<(std::ostream& out, Code code) { return out << to_string(code); }
-inline std::ostream& operator<<(std::ostream& out, Reason reason) {
-  return out << to_string(reason);
-}
-inline std::ostream& operator<<(std::ostream& out, CompletionStatus status) {
-  return out << to_string(status);
-}
-
-}  // namespace remora
+#include "support/assert_ok.h"
 
 namespace remora::test {
-
-#define ASSERT_OK(expression)                                                \
-  do {                                                                       \
-    const auto& asserted_ = (expression);                                    \
-    ASSERT_TRUE(asserted_.ok()) << #expression << ": " << asserted_.error(); \
-  } while (false)
-
-#define EXPECT_CODE(expression, expected_code)                                   \
-  do {                                                                           \
-    const auto& checked_ = (expression);                                         \
-    ASSERT_FALSE(checked_.ok()) << #expression;                                  \
-    EXPECT_EQ(checked_.error().code(), Code::expected_code) << checked_.error(); \
-  } while (false)
 
 class FakeVerbs {
  public:

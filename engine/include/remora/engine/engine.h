@@ -161,8 +161,9 @@ struct EngineOptions {
   /// each pair of devices at least, whatever `lanes` says, up to kMaxLanes; when one fails, it goes
   /// on over those that are left, and takes the one that failed again when it answers. Memory is
   /// then registered with each device, and what is not registered goes through slots, whatever
-  /// `mr_cache_bytes` says. A write that was acknowledged over one device of the server is seen
-  /// over another one after flush_visible() only. docs/hardware.md, "Rails".
+  /// `mr_cache_bytes` says. A write that was acknowledged over one device of the server is seen by
+  /// a read over another one, and not undone by a write there, after flush_visible() only.
+  /// docs/hardware.md, "Rails".
   std::string rails = "1";
   /// How connections over rdma use the fabric; what a URI says goes before it.
   RdmaOptions rdma{};

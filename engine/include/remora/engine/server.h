@@ -119,8 +119,9 @@ class Server {
   /// have them.
   /// `store`: with `pool.warm_restart`, where the process before has left its memory, and where
   /// this one leaves its own: see docs/warm-restart.md. Errors, then: also kUnsupported (no store);
-  /// kTimedOut (the process before still runs); those of DescriptorStore. Memory that cannot be
-  /// taken over is no error: the memory is new, and the log and status_json() say why.
+  /// kTimedOut (the process before still runs); those of DescriptorStore. After each error the
+  /// memory of the process before stays stored. Memory that is damaged or missing is no error: the
+  /// memory is new, and the log and status_json() say why.
   static Result<Server> start(const config::ServerConfig& config,
                               std::shared_ptr<metrics::Registry> registry = nullptr,
                               std::vector<RefusedTransport>* refused = nullptr,

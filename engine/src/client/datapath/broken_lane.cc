@@ -207,7 +207,8 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   lane_ = std::move(lane);
   set_rail(lane_->rail());
   if (const auto rail = this->rail()) metrics_.rail_lane_opened(rail->device);
-  end_.atomics_moved = server_device() != before;
+  // Also where the lane before this one did not go on: what waits was checked for an older one.
+  end_.atomics_moved = end_.atomics_moved || server_device() != before;
   flush_by_.store(0);
   metrics_.lane_opened(lane_->completion_capacity());
   lane_->count_inline(cells_.recorder(), metrics_.inline_requests());
@@ -271,6 +272,7 @@ void QueuedLaneDriver::go_on() noexcept {
     end_.told = end_.victims_ended = end_.asked = false;
     end_.reason = Reason::kNone;
     fault_.store(LaneFault::kNone, std::memory_order_relaxed);
+    unanswered_.store(false, std::memory_order_relaxed);
     broken_.store(false, std::memory_order_release);
     breaking_.store(false, std::memory_order_release);
     // progress_and_arm() did not arm the broken lane for callers that sleep in an event loop.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <remora/mutex.h>
@@ -152,6 +153,10 @@ class LaneDriver {
   [[nodiscard]] std::uint32_t server_device() const noexcept {
     return server_device_.load(std::memory_order_relaxed);
   }
+  /// The device that it leads to when all rails answer.
+  [[nodiscard]] std::uint32_t home_device() const noexcept {
+    return home_device_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] std::uint32_t megabits_per_s() const noexcept {
     return megabits_per_s_.load(std::memory_order_relaxed);
   }
@@ -171,6 +176,11 @@ class LaneDriver {
     fault_.compare_exchange_strong(none, fault, std::memory_order_relaxed);
   }
   [[nodiscard]] LaneFault fault() const noexcept { return fault_.load(std::memory_order_relaxed); }
+  /// The lane has broken since the peer's device acknowledged a request no more: its path, or all
+  /// of the server, is down.
+  [[nodiscard]] bool unanswered() const noexcept {
+    return unanswered_.load(std::memory_order_relaxed);
+  }
   /// The lane is broken, or about to be: an operation may have ended with that failure already.
   [[nodiscard]] bool breaking() const noexcept {
     return breaking_.load(std::memory_order_acquire) || broken();
@@ -200,6 +210,8 @@ class LaneDriver {
   void set_rail(std::shared_ptr<const transport::LaneRail> rail) {
     if (rail == nullptr) return;
     server_device_.store(transport::device_number(rail->server_device), std::memory_order_relaxed);
+    const std::string& home = rail->home_device.empty() ? rail->server_device : rail->home_device;
+    home_device_.store(transport::device_number(home), std::memory_order_relaxed);
     megabits_per_s_.store(rail->megabits_per_s, std::memory_order_relaxed);
     memory_node_.store(rail->memory_node, std::memory_order_relaxed);
     const MutexLock lock{rail_mutex_};
@@ -210,9 +222,11 @@ class LaneDriver {
   std::atomic<bool> broken_{false};
   std::atomic<bool> ending_{false};
   std::atomic<LaneFault> fault_{LaneFault::kNone};
+  std::atomic<bool> unanswered_{false};
 
  private:
   std::atomic<std::uint32_t> server_device_{0};
+  std::atomic<std::uint32_t> home_device_{0};
   std::atomic<std::uint32_t> megabits_per_s_{0};
   std::atomic<int> memory_node_{-1};
   mutable Mutex rail_mutex_;

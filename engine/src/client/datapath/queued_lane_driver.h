@@ -144,7 +144,7 @@ class QueuedLaneDriver final : public LaneDriver {
     bool victims_ended = false;  ///< all operations that were on the lane when it broke have ended
     bool asked = false;          ///< another thread will end the broken lane
     bool held = false;           ///< hold(): nothing is posted, and the lane is sound
-    bool atomics_moved = false;  ///< the next lane leads to another device of the server
+    bool atomics_moved = false;  ///< since go_on(), to another device of the server
     Reason reason = Reason::kNone;
   };
   /// Whether a thread that releases a broken lane may wait for its end.

@@ -102,7 +102,7 @@ RegionGrant::RegionGrant(std::shared_ptr<SessionCore> session, RegionInfo info, 
 
 RegionGrant::~RegionGrant() {
   session_->open_regions().remove(grant_id_);
-  session_->revocations().remove(grant_id_);
+  session_->revocations().remove(*this);
   session_->channel().close_grant(grant_id_);
 }
 

@@ -59,7 +59,7 @@ Status Handshake::say_hello(Deadline deadline) {
   std::vector<transport::RailAddress> rails;
   for (const control::Rail& rail : welcome->rails())
     rails.push_back({.address = rail.address(), .device = rail.device()});
-  session_.channel().endpoint()->learn_rails(rails);
+  session_.channel().endpoint()->learn_rails(welcome->device(), rails);
   return session_.grant_keys().agree(welcome->lane_keys(), again);
 }
 

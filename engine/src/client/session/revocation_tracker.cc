@@ -46,9 +46,10 @@ void RevocationTracker::add(const std::shared_ptr<RevocableGrant>& grant) {
   }
 }
 
-void RevocationTracker::remove(std::uint64_t grant_id) noexcept {
+void RevocationTracker::remove(const RevocableGrant& grant) noexcept {
   const MutexLock lock{mutex_};
-  grants_.erase(grant_id);
+  const auto found = grants_.find(grant.grant_id());
+  if (found != grants_.end() && found->second.grant == &grant) grants_.erase(found);
 }
 
 std::vector<std::uint64_t> RevocationTracker::grants_to_resume(std::size_t max_bytes) {

@@ -31,7 +31,7 @@ class RevocationTracker {
   RevocationTracker& operator=(const RevocationTracker&) = delete;
 
   void add(const std::shared_ptr<RevocableGrant>& grant);
-  void remove(std::uint64_t grant_id) noexcept;
+  void remove(const RevocableGrant& grant) noexcept;
 
   /// The server revokes a grant, and waits on `connection` for the acknowledgement of event
   /// `event_id`. False: too many events are not acknowledged, so this one is not. By the control

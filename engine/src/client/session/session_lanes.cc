@@ -21,6 +21,17 @@ namespace {
 /// For all lanes of a session together. The server leaves lanes whose neighbour has ended more time
 /// than that (RdmaServerEndpoint::keeps_back()).
 constexpr std::chrono::milliseconds kHoldTime{250};
+
+/// The memory node on which this thread ran when it first asked; -1: not known. It stays the same:
+/// a thread that moves keeps its lane, over which alone its reads surely see its writes.
+int thread_node() noexcept {
+  thread_local const int t_node = [] {
+    unsigned processor = 0;
+    unsigned node = 0;
+    return ::getcpu(&processor, &node) == 0 ? static_cast<int>(node) : -1;
+  }();
+  return t_node;
+}
 }  // namespace
 
 std::size_t SessionLanes::thread_number() noexcept {
@@ -160,30 +171,33 @@ LaneDriver& SessionLanes::next(std::uint32_t atomics_on) noexcept {
   const std::size_t turn = queues_.fetch_add(1, std::memory_order_relaxed);
   if (atomics_on != 0) {
     for (std::size_t i = 0; i < all().size(); ++i)
-      if (LaneDriver& lane = *all()[(turn + i) % all().size()]; lane.server_device() == atomics_on)
+      if (LaneDriver& lane = *all()[(turn + i) % all().size()]; lane.home_device() == atomics_on)
         return lane;
   }
   return *all()[turn % all().size()];
 }
 
-/// The lanes on the device of the memory node that this thread runs on, in turn by threads; of no
-/// such device, all.
+/// The lanes on the device of the thread's memory node, in turn by threads; of no such device, all.
 LaneDriver& SessionLanes::near_thread() const noexcept {
-  unsigned processor = 0;
-  unsigned node = 0;
+  const int node = thread_node();
   std::array<LaneDriver*, kMaxLanes> near{};
   std::size_t count = 0;
-  if (::getcpu(&processor, &node) == 0)
-    for (const auto& lane : all())
-      if (lane->memory_node() == static_cast<int>(node)) near[count++] = lane.get();
+  for (const auto& lane : all())
+    if (node >= 0 && lane->memory_node() == node) near[count++] = lane.get();
   return count == 0 ? *all()[thread_number() % all().size()] : *near[thread_number() % count];
 }
 
 LaneDriver* SessionLanes::leading_to(std::uint32_t server_device) const noexcept {
-  if (LaneDriver& own = of_thread(); own.server_device() == server_device) return &own;
-  for (const auto& lane : all())
-    if (lane->server_device() == server_device) return lane.get();
-  return nullptr;
+  const auto stays = [&](const LaneDriver& lane) {
+    return lane.server_device() == server_device && lane.home_device() == server_device;
+  };
+  if (LaneDriver& own = of_thread(); stays(own)) return &own;
+  LaneDriver* found = nullptr;
+  for (const auto& lane : all()) {
+    if (stays(*lane)) return lane.get();
+    if (lane->server_device() == server_device) found = lane.get();
+  }
+  return found;
 }
 
 bool SessionLanes::hold() noexcept {

@@ -45,14 +45,16 @@ class SessionLanes {
     return lanes_;
   }
   /// The lane for one more queue: queues take the lanes in turn. `atomics_on`: the number of a
-  /// device of the server that the lane should lead to, if any does; 0: any.
+  /// device of the server that the lane should lead to, if any does when all rails answer; 0: any.
   [[nodiscard]] LaneDriver& next(std::uint32_t atomics_on = 0) noexcept;
-  /// The lane for synchronous operations of this thread: with rails one that is near to it.
+  /// The lane for synchronous operations of this thread: with rails one on a device of the memory
+  /// node that the thread began on. The same until the session is interrupted.
   [[nodiscard]] LaneDriver& of_thread() const noexcept {
     if (all().size() == 1) return *all().front();
     return on_rails_ ? near_thread() : *all()[thread_number() % all().size()];
   }
-  /// A lane that leads to this device of the server now; null: there is none.
+  /// A lane that leads to this device of the server now, if there is one then one that stays there
+  /// when other rails return; null: there is none.
   [[nodiscard]] LaneDriver* leading_to(std::uint32_t server_device) const noexcept;
   /// Lanes may go over several devices.
   [[nodiscard]] bool on_rails() const noexcept { return on_rails_; }

@@ -62,14 +62,18 @@ Status Catalog::may_add(const std::string& name) const {
   return {};
 }
 
+std::vector<JournaledRegion> Catalog::journaled() const {
+  std::vector<JournaledRegion> regions;
+  regions.reserve(regions_.size());
+  for (const auto& [name, entry] : regions_) regions.push_back(entry->journaled());
+  return regions;
+}
+
 /// Tells the journal, with each change of a region, of all regions.
 void Catalog::record() noexcept {
   if (journal_ == nullptr) return;
   try {
-    std::vector<JournaledRegion> regions;
-    regions.reserve(regions_.size());
-    for (const auto& [name, entry] : regions_) regions.push_back(entry->journaled());
-    journal_->record(regions, next_epoch_);
+    (void)journal_->record(journaled(), next_epoch_);
   } catch (const std::bad_alloc&) {
     journal_->record_nothing();
   }
@@ -225,9 +229,18 @@ Status Catalog::check_shrink(const RegionEntry& entry) {
 }
 
 Status Catalog::shrink(RegionEntry& entry, std::uint64_t size_bytes) {
-  const Status shrunk = entry.shrink(*pool_, size_bytes);
-  if (shrunk) record_all();
-  return shrunk ? shrunk : shrunk.error().with_subject(entry.name() + ": a view has it open");
+  const MutexLock lock{mutex_};
+  if (journal_ == nullptr)
+    return entry.shrink(*pool_, size_bytes, [](const JournaledRegion&) { return true; });
+  std::vector<JournaledRegion> regions = journaled();
+  const std::uint64_t next_epoch = next_epoch_;
+  // The record comes first: the next process must not take bytes for the region's that this one has
+  // zeroed.
+  return entry.shrink(*pool_, size_bytes, [&](const JournaledRegion& after) {
+    for (JournaledRegion& each : regions)
+      if (each.info.incarnation == after.info.incarnation) each = after;
+    return journal_->record(regions, next_epoch);
+  });
 }
 
 void Catalog::raise_epoch(RegionEntry& entry) noexcept {

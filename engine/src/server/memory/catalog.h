@@ -78,7 +78,7 @@ class Catalog {
   /// Adds memory behind the region's, which stays where it is. Errors: kOutOfMemory, kTimedOut.
   Status grow(RegionEntry& entry, std::uint64_t size_bytes, Deadline deadline);
   /// Gives back the bytes behind `size_bytes`, which no grant may reach any more. Errors: kBusy: a
-  /// view of the application reaches them.
+  /// view of the application reaches them; kClosed: the memory is left to the next process.
   Status shrink(RegionEntry& entry, std::uint64_t size_bytes);
   /// Whether shrink() could be done now, if there were no grants. Errors: as shrink().
   static Status check_shrink(const RegionEntry& entry);
@@ -102,6 +102,7 @@ class Catalog {
  private:
   /// Whether a region of this name may be added.
   [[nodiscard]] Status may_add(const std::string& name) const REMORA_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<JournaledRegion> journaled() const REMORA_REQUIRES(mutex_);
   void record() noexcept REMORA_REQUIRES(mutex_);
 
   std::shared_ptr<Pool> pool_;

@@ -1,12 +1,27 @@
 #include "server/memory/region_entry.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include <remora/assert.h>
 
 #include "server/memory/pool.h"
 
 namespace remora::detail {
+
+namespace {
+
+/// Leaves only the first `bytes` of all extents together.
+void keep_first(std::vector<PoolExtent>& extents, std::uint64_t bytes) {
+  for (PoolExtent& extent : extents) {
+    extent.length_bytes = std::min(extent.length_bytes, bytes);
+    bytes -= extent.length_bytes;
+  }
+  std::erase_if(extents, [](const PoolExtent& extent) { return extent.length_bytes == 0; });
+}
+
+}  // namespace
 
 RegionEntry::RegionEntry(RegionInfo info, std::shared_ptr<RegionMemory> memory,
                          std::shared_ptr<OwnedBytes> owned, std::uint64_t session_id)
@@ -24,22 +39,26 @@ RegionEntry::~RegionEntry() {
 }
 
 RegionInfo RegionEntry::info() const {
+  const MutexLock lock{memory_mutex_};
+  return info_now();
+}
+
+RegionInfo RegionEntry::info_now() const {
   RegionInfo info = info_;
-  {
-    const MutexLock lock{memory_mutex_};
-    info.size_bytes = memory_->size_bytes();
-    info.extent_count = memory_->stretches().size();
-  }
+  info.size_bytes = memory_->size_bytes();
+  info.extent_count = memory_->stretches().size();
   info.epoch = epoch_.load();
   info.open_count = open_count_.load();
   return info;
 }
 
 JournaledRegion RegionEntry::journaled() const {
-  JournaledRegion region{.info = info(), .session_id = session_id_};
   const MutexLock lock{memory_mutex_};
-  // Once more, together with the extents.
-  region.info.size_bytes = memory_->size_bytes();
+  return journaled_now();
+}
+
+JournaledRegion RegionEntry::journaled_now() const {
+  JournaledRegion region{.info = info_now(), .session_id = session_id_};
   for (const auto& share : memory_->shares())
     region.extents.insert(region.extents.end(), share->extents().begin(), share->extents().end());
   if (memory_->shareable()) {
@@ -96,9 +115,15 @@ Status RegionEntry::check_shrink() const {
   return Pool::check_shrink(memory_);
 }
 
-Status RegionEntry::shrink(Pool& pool, std::uint64_t size_bytes) {
+Status RegionEntry::shrink(Pool& pool, std::uint64_t size_bytes, const Record& record) {
   std::shared_ptr<RegionMemory> before;  // goes after the lock
   const MutexLock lock{memory_mutex_};
+  if (const Status may = Pool::check_shrink(memory_); !may)
+    return may.error().with_subject(name() + ": a view has it open");
+  JournaledRegion after = journaled_now();
+  after.info.size_bytes = size_bytes;
+  keep_first(after.extents, pool.whole_pages(size_bytes));
+  if (!record(after)) return Error{Code::kClosed, "resize"}.with_subject(name());
   const std::uint64_t before_bytes = memory_->pool_bytes();  // it loses what is cut off
   auto shrunk = pool.shrink(memory_, size_bytes);
   if (!shrunk) return shrunk.error();

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -59,10 +60,15 @@ class RegionEntry {
   void set_memory(std::shared_ptr<RegionMemory> memory);
   /// Errors: as Pool::check_shrink().
   [[nodiscard]] Status check_shrink() const;
-  /// Errors: as Pool::shrink().
-  Status shrink(Pool& pool, std::uint64_t size_bytes);
+  /// Is told what the region will be, before a byte of it is zeroed or given back. False: nothing
+  /// of that may happen.
+  using Record = std::function<bool(const JournaledRegion& after)>;
+  /// Errors: as Pool::shrink(); kClosed: `record` says no.
+  Status shrink(Pool& pool, std::uint64_t size_bytes, const Record& record);
 
  private:
+  [[nodiscard]] RegionInfo info_now() const REMORA_REQUIRES(memory_mutex_);
+  [[nodiscard]] JournaledRegion journaled_now() const REMORA_REQUIRES(memory_mutex_);
   /// Both in bytes of the pool.
   void count_owned(std::uint64_t before_bytes, std::uint64_t now_bytes) const;
 

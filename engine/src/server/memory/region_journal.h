@@ -32,8 +32,9 @@ class RegionJournal {
 
   /// All regions as they are now. No later region gets an epoch below `next_epoch`. With the lock
   /// of the catalog. A failure is the journal's own to report: it keeps nothing for the next
-  /// process then.
-  virtual void record(std::span<const JournaledRegion> regions,
+  /// process then. False: the memory is left to the next process, which finds the regions as they
+  /// were recorded before; no byte of them may be zeroed any more.
+  virtual bool record(std::span<const JournaledRegion> regions,
                       std::uint64_t next_epoch) noexcept = 0;
   /// There was no memory to list the regions: what was recorded before is behind.
   virtual void record_nothing() noexcept = 0;

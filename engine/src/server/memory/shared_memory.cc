@@ -73,7 +73,7 @@ Result<SharedMemory> SharedMemory::adopt(UniqueFd fd, std::uint64_t size_bytes,
   struct stat status {};
   struct statfs system {};
   if (::fstat(fd.get(), &status) != 0 || ::fstatfs(fd.get(), &system) != 0)
-    return wrong.with_errno(errno);
+    return failed("fstat", "memory of the process before", size_bytes);
   constexpr int kWanted = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kWanted) != kWanted) return wrong.with_subject("a memfd without seals");

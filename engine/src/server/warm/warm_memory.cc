@@ -40,18 +40,23 @@ Result<UniqueFd> take_named(std::map<std::string, UniqueFd>& descriptors, const 
     return unusable("the store has no " + name + " (FileDescriptorStoreMax=?)");
   UniqueFd taken = std::move(found->second);
   descriptors.erase(found);
+  if (!taken) return unusable("the store has two of the name " + name);
   return taken;
 }
 
-/// Gives the pages back now: the supervisor may keep its descriptors a moment longer, and the new
-/// pool needs the memory.
-void give_back_pages(std::span<const UniqueFd> memories) noexcept {
-  for (const UniqueFd& memory : memories) {
-    struct stat status {};
-    if (memory && ::fstat(memory.get(), &status) == 0 && S_ISREG(status.st_mode))
-      (void)::fallocate(memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                        status.st_size);
-  }
+/// Whether the memory is damaged or missing. Any other error may be gone at the next start: too
+/// little address space, too many mappings, a process that still serves the memory.
+bool is_lost(const Error& error) noexcept {
+  return error.code() == Code::kProtocol || error.code() == Code::kNotFound;
+}
+
+/// Gives the pages of the pool back now: the supervisor may keep its descriptor a moment longer,
+/// and the new pool needs the memory. Not those of regions for shm: a client that has one mapped
+/// would read zeros, until it finds that its connection has ended.
+void give_back_pages(const UniqueFd& pool) noexcept {
+  struct stat status {};
+  if (pool && ::fstat(pool.get(), &status) == 0 && S_ISREG(status.st_mode))
+    (void)::fallocate(pool.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, status.st_size);
 }
 
 /// Each memfd once: memory under two names would be two regions' memory.
@@ -99,13 +104,11 @@ Result<std::unique_ptr<WarmMemory>> WarmMemory::open(std::shared_ptr<DescriptorS
     log::info("warm restart: {}: the memory is new", warm->reason_);
     return warm;
   }
-  // Not of the records: to close one of two descriptors would end the lock.
-  std::vector<UniqueFd> memories;
-  for (const auto& [name, fd] : *descriptors)
-    if (name != kCatalogName && name != kSessionsName)
-      memories.emplace_back(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  const auto found = descriptors->find(kPoolName);
+  const UniqueFd pool{
+      found == descriptors->end() ? -1 : ::fcntl(found->second.get(), F_DUPFD_CLOEXEC, 0)};
   auto kept = warm->load(*descriptors, options);
-  if (!kept && kept.error().code() == Code::kTimedOut) return kept.error();
+  if (!kept && !is_lost(kept.error())) return kept.error();
   const MutexLock lock{warm->mutex_};
   if (kept) {
     warm->kept_.emplace(std::move(*kept));
@@ -121,7 +124,7 @@ Result<std::unique_ptr<WarmMemory>> WarmMemory::open(std::shared_ptr<DescriptorS
         "warm restart: THE MEMORY OF THE PROCESS BEFORE IS LOST: {}; the memory is new, and "
         "what clients had stored is gone",
         warm->reason_);
-    give_back_pages(memories);
+    give_back_pages(pool);
   }
   // What no region has: a process that ended has removed a region, or had not recorded it yet.
   for (const std::string& name : names)
@@ -247,15 +250,17 @@ void WarmMemory::remove(const std::string& name) noexcept {
   stored_.erase(name);
 }
 
-void WarmMemory::record(std::span<const JournaledRegion> regions,
+bool WarmMemory::record(std::span<const JournaledRegion> regions,
                         std::uint64_t next_epoch) noexcept {
   const MutexLock lock{mutex_};
-  if (!writes()) return;
+  if (frozen_) return false;
+  if (!writes()) return true;
   try {
     if (auto written = write_regions(regions, next_epoch); !written) spoil(written.error());
   } catch (const std::bad_alloc&) {
     spoil(Error{Code::kOutOfMemory, "catalog of the memory"});
   }
+  return true;
 }
 
 void WarmMemory::record_nothing() noexcept {

@@ -47,8 +47,9 @@ struct KeptMemory {
 class WarmMemory final : public RegionJournal {
  public:
   /// Takes what the store has. Where that is no whole memory, it is given up, and the memory is
-  /// new: see reason(). Errors: kUnsupported: there is no store; kTimedOut: the process before
-  /// still runs; those of DescriptorStore::take().
+  /// new: see reason(). After an error it stays stored. Errors: kUnsupported: there is no store;
+  /// kTimedOut: the process before still runs; kOutOfMemory and kSystem: it cannot be mapped or
+  /// read; those of DescriptorStore::take().
   static Result<std::unique_ptr<WarmMemory>> open(std::shared_ptr<DescriptorStore> store,
                                                   const config::Pool& options,
                                                   const ServerMetrics& metrics);
@@ -72,7 +73,7 @@ class WarmMemory final : public RegionJournal {
   Status begin(const Pool& pool);
 
   // RegionJournal.
-  void record(std::span<const JournaledRegion> regions, std::uint64_t next_epoch) noexcept override
+  bool record(std::span<const JournaledRegion> regions, std::uint64_t next_epoch) noexcept override
       REMORA_EXCLUDES(mutex_);
   void record_nothing() noexcept override REMORA_EXCLUDES(mutex_);
   /// The session's client may come back to it in the next process, until forget().

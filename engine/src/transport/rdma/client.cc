@@ -141,14 +141,15 @@ class RdmaClientEndpoint final : public ClientEndpoint {
       return open_lane_over({.peer = peer_, .domain = domain_, .column = 0, .shown = nullptr},
                             ticket, depth, deadline);
     Result<std::unique_ptr<Lane>> lane = gone();
-    for (std::size_t attempt = 0; attempt < rails_->count(); ++attempt) {
-      const ClientRail& rail = rails_->of_lane(lanes_opened_, attempt);
+    const std::vector<ClientRail> to_try = rails_->of_lane(lanes_opened_);
+    for (const ClientRail& rail : to_try) {
       // A rail that does not answer leaves time for another one.
-      const bool last = attempt + 1 == rails_->count();
+      const bool last = &rail == &to_try.back();
       const auto left = deadline - Clock::now();
       lane = open_lane_over(rail, ticket, depth, last ? deadline : Clock::now() + left / 2);
       if (lane) {
-        rails_->plan().set_up(rail.peer.host());
+        rails_->plan().set_up(rail.peer.host(), Clock::now());
+        addresses_.push_back(rail.peer.host());
         return lane;
       }
       log::debug("rdma: no lane from {} to {}: {}", rail.shown->device, rail.shown->address,
@@ -252,11 +253,27 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   }
 
   [[nodiscard]] bool wants_rails() const noexcept override { return rails_ != nullptr; }
-  void learn_rails(const std::vector<RailAddress>& told) override {
-    if (rails_ != nullptr) rails_->plan().learn(told);
+  void learn_rails(const std::string& device, const std::vector<RailAddress>& told) override {
+    if (rails_ == nullptr) return;
+    rails_->plan().learn({{.address = peer_.host(), .device = device}});
+    rails_->plan().learn(told);
   }
   std::size_t find_rails(Deadline deadline) override {
     return rails_ == nullptr || keys_ == nullptr ? 1 : rails_->find(deadline);
+  }
+  bool leave_rail_of(std::size_t lane) override {
+    if (rails_ == nullptr || lane >= addresses_.size()) return false;
+    rails_->plan().leave_out(addresses_[lane]);
+    return true;
+  }
+  bool leave_other_server() override {
+    if (rails_ == nullptr || rails_->plan().is_first(peer_.host())) return false;
+    rails_->plan().leave_out(peer_.host());
+    return true;
+  }
+  void rail_failed(std::size_t lane) override {
+    if (rails_ != nullptr && lane < addresses_.size())
+      rails_->plan().set_failed(addresses_[lane], Clock::now());
   }
   [[nodiscard]] bool rail_returned() const noexcept override {
     return rails_ != nullptr && rails_->plan().any_answered();
@@ -336,6 +353,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   std::shared_ptr<RkeyTable>
       keys_;  ///< null: one key for all lanes; used, as the next, by the thread that opens lanes
   std::uint32_t lanes_opened_ = 0;
+  std::vector<std::string> addresses_;  ///< of the server, of each lane; with rails
 };
 
 /// A step of connecting that has run out of time says why, where verbs/ does not.
@@ -354,6 +372,10 @@ Result<std::unique_ptr<ClientRails>> make_rails(const std::shared_ptr<ClientDoma
   auto memory = rdma::RailDomain::of_process();
   if (!memory) return memory.error();
   auto first = ClientRails::make_rail(**memory, device, peer, {});
+  if (!first && first.error().code() == Code::kLimitExceeded) {
+    log::info("rdma: {}: no rails: {}", device->device(), first.error().message());
+    return std::unique_ptr<ClientRails>{};
+  }
   if (!first) return first.error();
   return std::make_unique<ClientRails>(
       options.rails, std::move(*memory), std::move(*first),
@@ -429,7 +451,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_over_rails(const Uri& uri,
       endpoint = rdma::connect_past_stale(
           until, [&](bool& stale) { return connect_to(*peer, over, until, stale); });
       if (endpoint) {
-        plan.set_up(each.address);
+        plan.set_up(each.address, Clock::now());
         return endpoint;
       }
       log::debug("rdma: {} over {}: {}", each.address, device.empty() ? "its route" : device,

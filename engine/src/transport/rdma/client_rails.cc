@@ -13,8 +13,17 @@ namespace remora::transport::rdma {
 
 namespace {
 
-/// For the route to one address of the server: what does not answer in that time is no rail now.
-constexpr std::chrono::milliseconds kRouteTime{500};
+/// For all routes to one address of the server: what does not answer in that time is no rail now.
+constexpr std::chrono::milliseconds kAddressTime{1000};
+/// Of the time that is left, for the search of all rails: then there are lanes to open.
+constexpr int kSearchShare = 4;
+
+/// From now on, one of `count` equal shares of the time until `until`.
+Deadline share_of(Deadline until, std::size_t count) {
+  const Clock::time_point now = Clock::now();
+  const Clock::duration left = std::max(until - now, Clock::duration::zero());
+  return now + left / static_cast<Clock::rep>(std::max<std::size_t>(count, 1));
+}
 
 std::uint32_t port_rate(const verbs::Device& device) {
   constexpr double kMegabits = 1000.0;
@@ -84,14 +93,18 @@ Result<std::shared_ptr<ClientDomain>> ClientRails::take_device(const verbs::Conn
 Result<ClientRail> ClientRails::find_over(const RailAddress& to, Deadline deadline) const {
   const auto peer = verbs::Address::parse(to.address, options_.port);
   if (!peer) return peer.error();
-  const auto until = [&] { return std::min(deadline, Clock::now() + kRouteTime); };
-  auto route = verbs::Connector::resolve(*peer, until(), options_.route, *options_.provider);
-  if (!route || uses(route->device().name()))
-    for (const std::string& name : unused_devices())
-      if (auto other = resolve_over(name, *peer, until(), options_.route, *options_.provider)) {
+  // Half for the other devices: a host may have many that do not reach the server.
+  auto route =
+      verbs::Connector::resolve(*peer, share_of(deadline, 2), options_.route, *options_.provider);
+  if (!route || uses(route->device().name())) {
+    const std::vector<std::string> names = unused_devices();
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (auto other = resolve_over(names[i], *peer, share_of(deadline, names.size() - i),
+                                    options_.route, *options_.provider)) {
         route = std::move(other);
         break;
       }
+  }
   if (!route) return route.error();
   if (uses(route->device().name()) && uses_server_device(to.device))
     return Error{Code::kUnsupported, "rails: both devices have one"}.with_subject(to.address);
@@ -104,19 +117,22 @@ std::size_t ClientRails::find(Deadline deadline) {
   const std::vector<RailAddress> addresses = plan_->up();
   rails_.resize(1);
   // The server has told the names of its devices since the first rail was made.
-  for (const RailAddress& each : addresses)
+  for (const RailAddress& each : plan_->in_order())
     if (each.address == first_address_) {
       auto shown = std::make_shared<LaneRail>(*rails_.front().shown);
       shown->server_device = each.device;
       rails_.front().shown = std::move(shown);
     }
+  const Deadline until = share_of(deadline, kSearchShare);
+  std::size_t left = addresses.size();
   for (const RailAddress& each : addresses) {
+    const std::size_t with_this = left--;
     if (each.address == first_address_) continue;
     if (rails_.size() >= plan_->choice().max) {
       plan_->set_spare(each.address);
       continue;
     }
-    auto rail = find_over(each, deadline);
+    auto rail = find_over(each, std::min(share_of(until, with_this), Clock::now() + kAddressTime));
     if (rail) {
       // From here on a lane over it tells whether it works. Where no lane is left for it, it is not
       // looked for again.
@@ -127,12 +143,57 @@ std::size_t ClientRails::find(Deadline deadline) {
       continue;
     }
     log::debug("rdma: no rail to {} ({}): {}", each.address, each.device, rail.error().message());
-    if (rail.error().code() == Code::kUnsupported)
+    if (rail.error().code() == Code::kUnsupported || rail.error().code() == Code::kLimitExceeded)
       plan_->leave_out(each.address);
     else
       plan_->set_failed(each.address, Clock::now());
   }
-  return std::clamp<std::size_t>(plan_->count(), rails_.size(), plan_->choice().max);
+  take_turns();
+  return turns_.size();
+}
+
+/// The lanes go over the first usable addresses of the plan, or, while one of these does not
+/// answer, over another one; over an address that is left out only where there is no other.
+void ClientRails::take_turns() {
+  homes_ = plan_->usable();
+  const auto is_usable = [this](const std::string& address) {
+    return std::any_of(homes_.begin(), homes_.end(),
+                       [&](const RailAddress& each) { return each.address == address; });
+  };
+  std::vector<std::string> addresses;
+  std::vector<std::size_t> numbers;
+  for (std::size_t i = 0; i < rails_.size(); ++i)
+    if (std::string address = rails_[i].peer.host(); is_usable(address)) {
+      addresses.push_back(std::move(address));
+      numbers.push_back(i);
+    }
+  if (addresses.empty()) {
+    addresses.push_back(first_address_);
+    numbers.push_back(0);
+  }
+  if (homes_.size() > plan_->choice().max) homes_.resize(plan_->choice().max);
+  std::vector<std::string> homes;
+  for (const RailAddress& each : homes_) homes.push_back(each.address);
+  turns_ = rails_of_lanes(homes, addresses);
+  for (std::size_t& rail : turns_) rail = numbers[rail];
+}
+
+std::vector<ClientRail> ClientRails::of_lane(std::size_t lane) const {
+  const std::size_t turn = lane % turns_.size();
+  std::vector<ClientRail> rails;
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    ClientRail rail = rails_[(turns_[turn] + i) % rails_.size()];
+    if (turn < homes_.size() && homes_[turn].device != rail.shown->server_device) {
+      auto shown = std::make_shared<LaneRail>(*rail.shown);
+      shown->home_device = homes_[turn].device;
+      rail.shown = std::move(shown);
+    }
+    rails.push_back(std::move(rail));
+  }
+  std::stable_partition(rails.begin(), rails.end(), [this](const ClientRail& each) {
+    return !plan_->has_failed(each.peer.host());
+  });
+  return rails;
 }
 
 void ClientRails::set_failed(const ClientRail& rail, bool refused) {

@@ -50,7 +50,8 @@ class ClientRails {
         memory_{std::move(memory)},
         options_{options},
         first_address_{first.peer.host()},
-        rails_{std::move(first)} {}
+        rails_{std::move(first)},
+        turns_{0} {}
 
   [[nodiscard]] RailPlan& plan() const noexcept { return *plan_; }
   [[nodiscard]] const std::shared_ptr<RailDomain>& memory() const noexcept { return memory_; }
@@ -58,14 +59,11 @@ class ClientRails {
   /// Looks for as many rails as the plan allows: the first one, and one over each further address
   /// of the server that answers, over another device here if there is one that reaches it. Returns
   /// how many there may be, also of those that do not answer now: at least 1. **Blocks**, at most
-  /// until `deadline`.
+  /// for a quarter of the time until `deadline`, in which each address and device has its share.
   std::size_t find(Deadline deadline);
-  /// The rail of a lane: lanes take the rails in turn. `attempt`: from 0; the next rail for each
-  /// that has failed. Below the number of rails.
-  [[nodiscard]] const ClientRail& of_lane(std::size_t lane, std::size_t attempt) const noexcept {
-    return rails_[(lane + attempt) % rails_.size()];
-  }
-  [[nodiscard]] std::size_t count() const noexcept { return rails_.size(); }
+  /// The rails that a lane is to be opened over, until one takes it: first that of
+  /// rails_of_lanes(); those that have failed since they were found go last. At least one.
+  [[nodiscard]] std::vector<ClientRail> of_lane(std::size_t lane) const;
   /// A lane could not be opened over it. `refused`: the server takes none there.
   void set_failed(const ClientRail& rail, bool refused);
 
@@ -83,13 +81,16 @@ class ClientRails {
   [[nodiscard]] bool uses(std::string_view device) const noexcept;
   [[nodiscard]] bool uses_server_device(std::string_view device) const noexcept;
   [[nodiscard]] std::vector<std::string> unused_devices() const;
+  void take_turns();
 
   const std::shared_ptr<RailPlan> plan_;
   const std::shared_ptr<RailDomain> memory_;
   const Options options_;
   const std::string first_address_;
   std::vector<ClientRail> rails_;
-  std::optional<Probe> probe_;  ///< of the thread that receives
+  std::vector<RailAddress> homes_;
+  std::vector<std::size_t> turns_;  ///< of lanes: numbers of rails_
+  std::optional<Probe> probe_;      ///< of the thread that receives
 };
 
 }  // namespace remora::transport::rdma

@@ -65,12 +65,13 @@ bool GivenUpKeys::reaches(const verbs::MemoryRegion& memory) const {
 
 Result<verbs::MemoryRegion> GivenUpKeys::register_bytes(const verbs::ProtectionDomain& domain,
                                                         std::span<std::byte> bytes,
-                                                        verbs::Access access) {
+                                                        verbs::Access access,
+                                                        std::vector<verbs::MemoryRegion>& aside) {
   auto first = domain.register_bytes(bytes, access);
   if (!first || !reaches(*first)) return first;
-  // It is kept until the next one is there, so that the device cannot give its key again. The next
-  // one begins at another address, which no key of this domain has had: then it does not matter
-  // how many freed keys the device keeps.
+  // It is set aside until the next one is there, so that the device cannot give its key again. The
+  // next one begins at another address, which no key of this domain has had: then it does not
+  // matter how many freed keys the device keeps.
   std::uint64_t move = 0;
   {
     const remora::detail::MutexLock lock{mutex_};
@@ -78,22 +79,25 @@ Result<verbs::MemoryRegion> GivenUpKeys::register_bytes(const verbs::ProtectionD
   }
   const std::uint64_t address =
       reinterpret_cast<std::uintptr_t>(bytes.data()) + (move << kAddressBits);
+  const std::uint32_t returned = first->rkey();
+  aside.push_back(std::move(*first));
   auto second = verbs::MemoryRegion::register_at(domain, bytes, address, access);
   if (!second) return second;
   log::debug("rdma: {} gave key {:#x} again: these {} bytes are registered at {:#x}",
-             domain.device().name(), first->rkey(), bytes.size(), address);
-  if (reaches(*second)) return key_returned();
-  return second;
+             domain.device().name(), returned, bytes.size(), address);
+  if (!reaches(*second)) return second;
+  aside.push_back(std::move(*second));
+  return key_returned();
 }
 
 Result<verbs::MemoryRegion> GivenUpKeys::register_again(const verbs::ProtectionDomain& domain,
                                                         std::span<std::byte> bytes,
-                                                        std::uint64_t address,
-                                                        verbs::Access access) {
+                                                        std::uint64_t address, verbs::Access access,
+                                                        std::vector<verbs::MemoryRegion>& aside) {
   const bool moved = address != reinterpret_cast<std::uintptr_t>(bytes.data());
-  // Released after the last one is there, so that the device cannot give their keys again.
-  std::vector<verbs::MemoryRegion> aside;
-  while (aside.size() <= kMaxAside) {
+  // Those set aside stay until the last one is there, so that the device cannot give their keys
+  // again.
+  for (std::size_t tried = 0; tried <= kMaxAside; ++tried) {
     auto made = moved ? verbs::MemoryRegion::register_at(domain, bytes, address, access)
                       : domain.register_bytes(bytes, access);
     if (!made || !reaches(*made)) return made;

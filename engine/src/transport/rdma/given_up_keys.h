@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <remora/mutex.h>
 #include <remora/verbs/memory_region.h>
@@ -27,7 +28,7 @@ class GivenUpKeys {
  public:
   /// As many are remembered, the newest: 3 MiB for a client that opens and closes without end.
   static constexpr std::size_t kMax = std::size_t{1} << 15U;
-  /// Registrations that register_again() keeps, because their keys must not be used, until the
+  /// Registrations that register_again() sets aside, because their keys must not be used, until the
   /// device gives another key.
   static constexpr std::size_t kMaxAside = 64;
 
@@ -37,18 +38,22 @@ class GivenUpKeys {
   void add_all(const GivenUpKeys& other) noexcept;
   /// Whether a request of a registration that went would be carried out by this one.
   [[nodiscard]] bool reaches(const verbs::MemoryRegion& memory) const;
-  /// Registers `bytes` in `domain` so that no key of before reaches them. Errors: those of
+  /// Registers `bytes` in `domain` so that no key of before reaches them. `aside` gets the
+  /// registrations that keys of before reach, also with an error: the caller deregisters them after
+  /// this call, and sees whether the device does that. Errors: those of
   /// verbs::ProtectionDomain::register_bytes() and verbs::MemoryRegion::register_at().
   [[nodiscard]] Result<verbs::MemoryRegion> register_bytes(const verbs::ProtectionDomain& domain,
                                                            std::span<std::byte> bytes,
-                                                           verbs::Access access);
+                                                           verbs::Access access,
+                                                           std::vector<verbs::MemoryRegion>& aside);
   /// The same at `address`, which a client has, and at no other one. Where the device gives keys of
   /// before, `bytes` are registered again, and at most kMaxAside + 1 registrations of them exist at
   /// once. Errors: those of register_bytes(); kProvider: more than kMaxAside keys of before return.
   [[nodiscard]] Result<verbs::MemoryRegion> register_again(const verbs::ProtectionDomain& domain,
                                                            std::span<std::byte> bytes,
                                                            std::uint64_t address,
-                                                           verbs::Access access);
+                                                           verbs::Access access,
+                                                           std::vector<verbs::MemoryRegion>& aside);
 
  private:
   struct Range {

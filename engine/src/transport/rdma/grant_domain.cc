@@ -119,26 +119,20 @@ Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, v
     if (!share) return share.error();
     kept = std::make_shared<GrantShare>(std::move(*share));
   }
-  std::vector<verbs::MemoryRegion> registered;
+  auto registered = register_stretches(request, access, *kept, former);
+  if (!registered) return registered.error();
   std::vector<WireExtent> extents;
   std::uint64_t start = 0;
-  for (const MemoryStretch& stretch : request.extents) {
-    const std::span<std::byte> bytes{stretch.address, stretch.length_bytes};
-    auto memory = former.empty()
-                      ? given_up_->register_bytes(domain_, bytes, access)
-                      : given_up_->register_again(domain_, bytes,
-                                                  former[registered.size()].remote_address, access);
-    if (!memory) return memory.error();
+  for (const verbs::MemoryRegion& memory : *registered) {
     extents.push_back({.start_bytes = start,
-                       .length_bytes = stretch.length_bytes,
-                       .remote_address = memory->address(),
-                       .remote_key = memory->rkey()});
-    start += stretch.length_bytes;
-    registered.push_back(std::move(*memory));
+                       .length_bytes = memory.length_bytes(),
+                       .remote_address = memory.address(),
+                       .remote_key = memory.rkey()});
+    start += memory.length_bytes();
   }
   entry.share = std::move(kept);
   entry.extents = std::move(extents);
-  entry.memory = std::move(registered);
+  entry.memory = std::move(*registered);
   // From here on acquire() finds it by the addresses that it has.
   const remora::detail::MutexLock lock{mutex_};
   auto node = entries_.extract(entry.place);
@@ -146,6 +140,57 @@ Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, v
     node.key().addresses[i] = entry.extents[i].remote_address;
   entry.place = entries_.insert(std::move(node));
   return {};
+}
+
+Result<std::vector<verbs::MemoryRegion>> GrantDomain::register_stretches(
+    const GrantRequest& request, verbs::Access access, GrantShare& share,
+    std::span<const WireExtent> former) {
+  std::vector<verbs::MemoryRegion> registered;
+  std::vector<verbs::MemoryRegion> aside;  // of keys that were given up before
+  Status status;
+  for (const MemoryStretch& stretch : request.extents) {
+    const std::span<std::byte> bytes{stretch.address, stretch.length_bytes};
+    auto memory = former.empty() ? given_up_->register_bytes(domain_, bytes, access, aside)
+                                 : given_up_->register_again(
+                                       domain_, bytes, former[registered.size()].remote_address,
+                                       access, aside);
+    // Requests that clients have posted late reach the memory by the keys of these.
+    status = deregister(aside, nullptr);
+    note_key_left(status);
+    if (memory)
+      registered.push_back(std::move(*memory));
+    else
+      status = memory.error();
+    if (!status) break;
+  }
+  if (status) return Result<std::vector<verbs::MemoryRegion>>{std::move(registered)};
+  note_key_left(deregister(registered, &share));
+  return status.error();
+}
+
+Status GrantDomain::deregister(std::vector<verbs::MemoryRegion>& memory,
+                               GrantShare* share) noexcept {
+  Status status;
+  for (verbs::MemoryRegion& each : memory) {
+    const std::uint64_t length_bytes = each.length_bytes();
+    const Status deregistered = std::move(each).deregister();
+    if (deregistered || device().gone()) continue;  // it has taken the registration with it
+    status = deregistered;
+    if (share != nullptr) share->lose_one(length_bytes);
+  }
+  memory.clear();
+  return status;
+}
+
+void GrantDomain::note_key_left(const Status& deregistered) noexcept {
+  if (deregistered) return;
+  const remora::detail::MutexLock lock{mutex_};
+  key_left_ = deregistered;
+}
+
+Status GrantDomain::key_left() const {
+  const remora::detail::MutexLock lock{mutex_};
+  return key_left_;
 }
 
 Status GrantDomain::release(const std::shared_ptr<Entry>& entry) noexcept {
@@ -158,17 +203,9 @@ Status GrantDomain::release(const std::shared_ptr<Entry>& entry) noexcept {
   }
   Entry& last = *entry;
   const remora::detail::MutexLock lock{last.mutex};
-  Status status;
-  for (verbs::MemoryRegion& memory : last.memory) {
-    // First, so that a registration which is made meanwhile does not get the key unnoticed.
-    given_up_->add(memory);
-    const std::uint64_t length_bytes = memory.length_bytes();
-    const Status deregistered = std::move(memory).deregister();
-    if (deregistered || device().gone()) continue;  // it has taken the registration with it
-    status = deregistered;
-    last.share->lose_one(length_bytes);
-  }
-  last.memory.clear();
+  // First, so that a registration which is made meanwhile does not get a key unnoticed.
+  for (const verbs::MemoryRegion& memory : last.memory) given_up_->add(memory);
+  const Status status = deregister(last.memory, last.share.get());
   last.share.reset();
   return status;
 }

@@ -84,7 +84,8 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   /// `former`: the extents that the grant had there. Its client goes on with their addresses, so
   /// the registration is at these; empty: it is at any. **Blocks** while pages are pinned. Errors:
   /// kLimitExceeded, before the device is asked; those of GivenUpKeys::register_bytes() and
-  /// register_again().
+  /// register_again(); kProvider (errno kept). After an error key_left() says whether the device
+  /// has released what was registered.
   [[nodiscard]] Result<RegistrationHold> acquire(const GrantRequest& request,
                                                  const std::shared_ptr<GrantShare>& kept,
                                                  std::span<const WireExtent> former = {});
@@ -98,6 +99,9 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   /// until the devices have destroyed them. The domain takes no more members. Idempotent.
   void end_members() noexcept;
   [[nodiscard]] bool retired() const;
+  /// Errors: kProvider (errno kept): an acquire() has left a key that the device did not release.
+  /// It works in the domain for as long as there are lanes in it.
+  [[nodiscard]] Status key_left() const;
 
  private:
   friend class RegistrationHold;
@@ -134,6 +138,15 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   Status register_memory(Entry& entry, const GrantRequest& request, verbs::Access access,
                          std::shared_ptr<GrantShare> kept, std::span<const WireExtent> former)
       REMORA_REQUIRES(entry.mutex) REMORA_EXCLUDES(mutex_);
+  /// Registers each stretch of the request. After an error nothing is registered, or key_left()
+  /// says that a key is left.
+  [[nodiscard]] Result<std::vector<verbs::MemoryRegion>> register_stretches(
+      const GrantRequest& request, verbs::Access access, GrantShare& share,
+      std::span<const WireExtent> former) REMORA_EXCLUDES(mutex_);
+  /// Deregisters `memory`, which is empty then. `share`: of it; null: it is not counted. Errors:
+  /// kProvider (errno kept).
+  Status deregister(std::vector<verbs::MemoryRegion>& memory, GrantShare* share) noexcept;
+  void note_key_left(const Status& deregistered) noexcept REMORA_EXCLUDES(mutex_);
   /// Deregisters the memory where no other grant holds it.
   Status release(const std::shared_ptr<Entry>& entry) noexcept;
 
@@ -148,6 +161,7 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   std::set<Member*> members_ REMORA_GUARDED_BY(mutex_);
   std::uint64_t last_serial_ REMORA_GUARDED_BY(mutex_) = 0;
   bool retired_ REMORA_GUARDED_BY(mutex_) = false;
+  Status key_left_ REMORA_GUARDED_BY(mutex_);
 };
 
 /// One grant's part of a registration, given up on destruction. Movable; used by one thread at a

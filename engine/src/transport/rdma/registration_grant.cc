@@ -1,5 +1,7 @@
 #include "transport/rdma/registration_grant.h"
 
+#include <utility>
+
 namespace remora::transport::rdma {
 
 Status RegistrationGrant::register_in(const std::shared_ptr<GrantDomain>& domain,
@@ -7,7 +9,10 @@ Status RegistrationGrant::register_in(const std::shared_ptr<GrantDomain>& domain
   leave_device();
   auto held =
       domain->acquire({.extents = stretches_, .rights = rights_, .epoch = epoch_}, share_, extents);
-  if (!held) return held.error();
+  if (!held) {
+    if (const Status left = domain->key_left(); !left) left_ = left;
+    return held.error();
+  }
   share_ = held->share();
   extents = held->extents();
   hold_.emplace(std::move(*held));
@@ -15,10 +20,14 @@ Status RegistrationGrant::register_in(const std::shared_ptr<GrantDomain>& domain
 }
 
 Status RegistrationGrant::revoke() noexcept {
-  if (!hold_) return {};
-  const Status released = hold_->release();
+  leave_device();
+  return std::exchange(left_, Status{});
+}
+
+void RegistrationGrant::leave_device() noexcept {
+  if (!hold_) return;
+  if (const Status released = hold_->release(); !released) left_ = released;
   hold_.reset();
-  return released;
 }
 
 }  // namespace remora::transport::rdma

@@ -25,13 +25,15 @@ class RegistrationGrant final : public GrantHandle {
 
   /// Has the memory registered in `domain`, instead of where it was before. The addresses of
   /// `extents`, which the client has, stay; empty: it has none yet. After an error `extents` are
-  /// unchanged. Errors: those of GrantDomain::acquire(). **Blocks** as that does.
+  /// unchanged, and revoke() says whether a key is left. Errors: those of GrantDomain::acquire().
+  /// **Blocks** as that does.
   Status register_in(const std::shared_ptr<GrantDomain>& domain, std::vector<WireExtent>& extents);
   [[nodiscard]] bool is_in(const GrantDomain& domain) const noexcept {
     return hold_ && hold_->domain().get() == &domain;
   }
+  /// Errors: those of RegistrationHold::release() and GrantDomain::key_left().
   Status revoke() noexcept override;
-  void leave_device() noexcept override { (void)revoke(); }
+  void leave_device() noexcept override;
 
  private:
   const std::vector<MemoryStretch> stretches_;
@@ -39,6 +41,7 @@ class RegistrationGrant final : public GrantHandle {
   const std::uint64_t epoch_;
   /// Kept while the device is away: a session must be able to come back to its grants.
   std::shared_ptr<GrantShare> share_;
+  Status left_;  ///< not ok: a device has not taken back a registration that was this grant's
   std::optional<RegistrationHold> hold_;  ///< none: it has left its device, or is revoked
 };
 

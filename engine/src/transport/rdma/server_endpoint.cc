@@ -9,14 +9,10 @@
 #include "transport/rdma/completion_vector.h"
 #include "transport/rdma/device_choice.h"
 #include "transport/rdma/fabric.h"
-#include "transport/rdma/registration_grant.h"
 
 namespace remora::transport::rdma {
 
 namespace {
-
-/// Of all windows of a grant, and a little more for each; a device needs microseconds.
-constexpr std::chrono::seconds kBindTime{2};
 
 /// From here on what comes is an event, unless it is there already.
 Status listen(ServerLane& lane) {
@@ -41,6 +37,10 @@ verbs::Access lane_access(const verbs::Device& device) noexcept {
   if (device.attributes().atomics != verbs::AtomicSupport::kNone)
     access |= verbs::Access::kRemoteAtomic;
   return access;
+}
+
+Error keys_left() {
+  return Error{Code::kUnsupported, "resume of a session whose keys could not be taken back"};
 }
 
 /// The mark goes last.
@@ -76,7 +76,7 @@ RdmaServerEndpoint::~RdmaServerEndpoint() {
   lane_registry_->forget(this);
   for (ServerLane& lane : lanes_) dead_.push_back(std::move(lane));
   destroy_lanes();
-  if (channel_) reaper_->take(std::move(*channel_));
+  if (channel_) reaper_->take_unawaited(std::move(*channel_));
 }
 
 Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
@@ -106,8 +106,10 @@ Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
     events_.remove(channel_->buffers.event_fd());
     message = *channel_end_;
   }
-  if ((!message || !status) && keeps_back()) return std::optional<ControlMessage>{};
-  if (message && !status) return status.error();
+  // hit_by() may have kept back a failure that shows on nothing here.
+  const bool fails = !message || !status || kept_back_until_;
+  if (fails && keeps_back()) return std::optional<ControlMessage>{};
+  if (message && fails) return status ? gone() : status.error();
   return message;
 }
 
@@ -129,6 +131,7 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest& request,
   const remora::detail::MutexLock lock{mutex_};
   if (over_ || domain_ == nullptr)
     return Error{Code::kConnectionLost, "lane of a session that is over"};
+  if (said && rails_ != nullptr) end_given_up(*said);
   const auto number = number_of_next(said);
   if (!number) return number.error();
   // A session that has grants must be able to come back to them.
@@ -183,93 +186,6 @@ void RdmaServerEndpoint::expect_lanes(const LaneTicket& ticket) noexcept {
   lane_registry_->expect(ticket, this);
 }
 
-namespace {
-
-/// Of a registration whose addresses are those of its memory.
-std::vector<WireExtent> extents_where_memory_is(const GrantRequest& request) {
-  std::vector<WireExtent> extents;
-  extents.reserve(request.extents.size());
-  std::uint64_t start_bytes = 0;
-  for (const MemoryStretch& stretch : request.extents) {
-    extents.push_back({.start_bytes = start_bytes,
-                       .length_bytes = stretch.length_bytes,
-                       .remote_address = reinterpret_cast<std::uintptr_t>(stretch.address)});
-    start_bytes += stretch.length_bytes;
-  }
-  return extents;
-}
-
-}  // namespace
-
-Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
-  if (const auto rails = this->rails()) return grant_on_rails(*rails, request);
-  // Registrations and windows are reached where the memory is.
-  if (request.address != 0 &&
-      request.address != reinterpret_cast<std::uintptr_t>(request.extents.front().address))
-    return other_address();
-  if (by_windows_) return grant_windows(request);
-  const std::shared_ptr<GrantDomain> domain = this->domain();
-  if (domain == nullptr) return gone();
-  Grant made;
-  // The client holds the addresses already: a registration at others is no use to it.
-  if (request.address != 0) made.extents = extents_where_memory_is(request);
-  auto registered = std::make_unique<RegistrationGrant>(request);
-  if (auto status = registered->register_in(domain, made.extents); !status) return status.error();
-  made.handle = std::move(registered);
-  if (renews_keys_) set_lane_keys(made);
-  return made;
-}
-
-Result<Grant> RdmaServerEndpoint::grant_windows(const GrantRequest& request) {
-  auto windows = WindowGrant::create(leased_, request);
-  if (!windows) return windows.error();
-  Grant made;
-  made.handle = std::move(*windows);
-  if (auto status = renew(made); !status) return status.error();
-  return made;
-}
-
-Status RdmaServerEndpoint::renew(Grant& grant) noexcept {
-  if (auto* const of_rails = dynamic_cast<RailGrant*>(grant.handle.get())) {
-    const auto rails = this->rails();
-    return rails == nullptr ? Status{gone()} : renew_on_rails(*rails, *of_rails, grant);
-  }
-  auto* const registered = dynamic_cast<RegistrationGrant*>(grant.handle.get());
-  if (registered == nullptr) return renew_windows(grant);
-  const std::shared_ptr<GrantDomain> domain = this->domain();
-  if (domain == nullptr) return gone();
-  // The device has returned, and what was registered with it before has gone.
-  if (!registered->is_in(*domain))
-    if (auto status = registered->register_in(domain, grant.extents); !status) return status;
-  set_lane_keys(grant);
-  return {};
-}
-
-Status RdmaServerEndpoint::renew_windows(Grant& grant) {
-  auto* windows = dynamic_cast<WindowGrant*>(grant.handle.get());
-  if (windows == nullptr) return {};
-  if (windows->leased() != leased_) {
-    auto made = WindowGrant::create(leased_, windows->request());
-    if (!made) return made.error();
-    windows = made->get();
-    grant.handle = std::move(*made);
-  }
-  return windows->renew(window_lanes(), grant.extents, grant.lane_keys, deadline_after(kBindTime));
-}
-
-void RdmaServerEndpoint::set_lane_keys(Grant& grant) {
-  const remora::detail::MutexLock lock{mutex_};
-  std::vector<bool> there;
-  for (const ServerLane& lane : lanes_) {
-    if (there.size() <= lane.number) there.resize(lane.number + 1);
-    there[lane.number] = true;
-  }
-  grant.lane_keys = {.lanes = there.size(), .keys = {}};
-  for (const WireExtent& extent : grant.extents)
-    for (const bool is_there : there)
-      grant.lane_keys.keys.push_back(is_there ? extent.remote_key : 0);
-}
-
 bool RdmaServerEndpoint::hit_by(const DeviceFailure& failure) noexcept {
   const remora::detail::MutexLock lock{mutex_};
   if (rails_ != nullptr) return hit_on_rails(failure);
@@ -299,7 +215,7 @@ void RdmaServerEndpoint::leave_device() noexcept {
   const std::shared_ptr<GrantDomain> left = domain();
   if (left != nullptr) left->leave(*this);
   const remora::detail::MutexLock lock{mutex_};
-  if (channel_) reaper_->take(std::move(*channel_));
+  if (channel_) reaper_->take_unawaited(std::move(*channel_));
   channel_.reset();
   domain_.reset();
   leased_.reset();
@@ -341,7 +257,7 @@ void RdmaServerEndpoint::destroy_lanes() noexcept {
     // come in, and the destruction may take as long as it is down: no worker waits for that, unless
     // the lane may serve when the link is up again.
     if (has_rails && !lanes_may_serve_.load() && why_unusable(lane.connection->device())) {
-      reaper_->take(std::move(lane));
+      reaper_->take_unawaited(std::move(lane));
       continue;
     }
     reaper_->take(EndedLane{LaneDestruction::Mark{destruction_}, std::move(lane)});
@@ -353,6 +269,7 @@ Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
   const auto their_rails = old == nullptr ? nullptr : old->rails();
   const auto own_rails = rails();
   if (their_rails != nullptr && own_rails != nullptr) {
+    if (their_rails->retired()) return keys_left();
     // Its grants are registered with each device; those that have gone are left now.
     their_rails->leave_gone();
     const remora::detail::MutexLock lock{mutex_};
@@ -370,8 +287,7 @@ Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
   // registrations of a device that has gone and returned.
   const std::shared_ptr<GrantDomain> theirs = old->domain();
   if (theirs != nullptr && theirs->device() == own->device()) {
-    if (!move_to(theirs))
-      return Error{Code::kUnsupported, "resume of a session whose keys could not be taken back"};
+    if (!move_to(theirs)) return keys_left();
     return {};
   }
   if (!renews_keys_)

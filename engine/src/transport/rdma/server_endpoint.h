@@ -192,13 +192,24 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   bool move_to(const std::shared_ptr<GrantDomain>& domain);
   Result<Grant> grant_windows(const GrantRequest& request);
   Status renew_windows(Grant& grant);
+  /// Revokes what was made for a grant that is refused. Where that fails, ends this session's lanes
+  /// and those of the sessions that share its domain, for good, and **blocks** until they are
+  /// destroyed: the memory may be another client's next. Thread of grant().
+  void give_up(GrantHandle& refused) noexcept;
   [[nodiscard]] std::shared_ptr<SessionRails> rails();
   Result<Grant> grant_on_rails(SessionRails& rails, const GrantRequest& request);
-  Status renew_on_rails(SessionRails& rails, RailGrant& handle, Grant& grant);
+  /// Registers the grant on the devices of the lanes, and tells its keys. `everywhere`: it is an
+  /// error where one of them has no room; else the keys of its lanes are 0 there, unless no device
+  /// has room.
+  Status renew_on_rails(SessionRails& rails, RailGrant& handle, Grant& grant, bool everywhere);
+  [[nodiscard]] std::vector<SessionRails::Place> places_of_lanes(const SessionRails& rails);
   /// The domain of the next lane, which is of `device`.
   [[nodiscard]] Result<verbs::ProtectionDomain> lane_domain(const verbs::Device& device,
                                                             const GrantBudgets& budgets)
       REMORA_REQUIRES(mutex_);
+  /// With rails: the client tries another rail for the lane of that number. It has given up the one
+  /// that there is, if there is one: the server's answer was late, or was lost.
+  void end_given_up(std::uint32_t number) noexcept REMORA_REQUIRES(mutex_);
   [[nodiscard]] bool hit_on_rails(const DeviceFailure& failure) noexcept REMORA_REQUIRES(mutex_);
   /// Whether the failure of a lane or the channel is kept back for a while. In a session with rails
   /// the lanes on other devices serve on: the client lets what is posted there complete, and
@@ -215,7 +226,7 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   }
   /// Those there are now. No window is bound with mutex_ held.
   [[nodiscard]] WindowLanes window_lanes();
-  /// Errors: kLimitExceeded; kProtocol: the session has that one.
+  /// Errors: kLimitExceeded; kProtocol: the session, which has no rails, has that one.
   [[nodiscard]] Result<std::uint32_t> number_of_next(std::optional<std::uint32_t> said) const
       REMORA_REQUIRES(mutex_);
   [[nodiscard]] std::shared_ptr<GrantDomain> domain();

@@ -16,6 +16,7 @@ constexpr std::uint64_t kMaxRailMoves = (std::uint64_t{1} << (64 - kRailAddressB
 Result<SessionRails::Place> SessionRails::place_on(const verbs::Device& device,
                                                    const GrantBudgets& budgets) {
   const remora::detail::MutexLock lock{mutex_};
+  if (retired_) return Error{Code::kConnectionLost, "lane of a session that is over"};
   for (const Place& each : places_)
     if (each.domain.device() == device) return each;
   auto domain = device.allocate_domain();
@@ -41,6 +42,16 @@ bool SessionRails::any_gone() const {
 void SessionRails::leave_gone() noexcept {
   const remora::detail::MutexLock lock{mutex_};
   std::erase_if(places_, [](const Place& each) { return each.domain.device().gone(); });
+}
+
+void SessionRails::retire() noexcept {
+  const remora::detail::MutexLock lock{mutex_};
+  retired_ = true;
+}
+
+bool SessionRails::retired() const {
+  const remora::detail::MutexLock lock{mutex_};
+  return retired_;
 }
 
 std::uint64_t SessionRails::next_move() noexcept {
@@ -81,14 +92,18 @@ Status RailGrant::register_on(const SessionRails::Place& place) {
   const bool atomics = device.name() == atomic_domain_;
   const verbs::Access access =
       registration_access(atomics ? rights_ : rights_ & Rights::kReadWrite, device);
-  std::vector<verbs::MemoryRegion> memory;
+  Part part{.device = device, .share = std::move(*share), .memory = {}};
   for (const MemoryStretch& stretch : stretches_) {
     auto made = verbs::MemoryRegion::register_at(
         place.domain, {stretch.address, stretch.length_bytes}, address_of(stretch), access);
-    if (!made) return made.error();
-    memory.push_back(std::move(*made));
+    if (!made) {
+      if (const Status released = release(part); !released)
+        left_.emplace_back(device, released.error());
+      return made.error();
+    }
+    part.memory.push_back(std::move(*made));
   }
-  parts_.push_back({.device = device, .share = std::move(*share), .memory = std::move(memory)});
+  parts_.push_back(std::move(part));
   return {};
 }
 
@@ -111,23 +126,33 @@ std::uint32_t RailGrant::key_on(const verbs::Device& device, std::size_t extent)
   return 0;
 }
 
+Status RailGrant::release(Part& part) noexcept {
+  Status status;
+  for (verbs::MemoryRegion& memory : part.memory) {
+    const std::uint64_t length_bytes = memory.length_bytes();
+    const Status deregistered = std::move(memory).deregister();
+    if (deregistered || part.device.gone()) continue;  // it has taken the registration with it
+    part.share.lose_one(length_bytes);
+    status = deregistered;
+  }
+  part.memory.clear();
+  return status;
+}
+
 Status RailGrant::revoke() noexcept {
   leave_device();  // what is there reaches nothing any more, and cannot be taken back in order
   Status status;
+  if (!left_.empty()) status = left_.back().second;
   for (Part& part : parts_)
-    for (verbs::MemoryRegion& memory : part.memory) {
-      const std::uint64_t length_bytes = memory.length_bytes();
-      const Status deregistered = std::move(memory).deregister();
-      if (deregistered || part.device.gone()) continue;  // it has taken the registration with it
-      part.share.lose_one(length_bytes);
-      status = deregistered;
-    }
+    if (const Status released = release(part); !released) status = released;
   parts_.clear();
+  left_.clear();
   return status;
 }
 
 void RailGrant::leave_device() noexcept {
   std::erase_if(parts_, [](const Part& each) { return each.device.gone(); });
+  std::erase_if(left_, [](const auto& each) { return each.first.gone(); });
 }
 
 }  // namespace remora::transport::rdma

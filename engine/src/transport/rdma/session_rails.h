@@ -36,13 +36,17 @@ class SessionRails {
   };
 
   /// The session's place on `device`, made now if there was none. Errors: those of
-  /// Device::allocate_domain().
+  /// Device::allocate_domain(); kConnectionLost: retired.
   Result<Place> place_on(const verbs::Device& device, const GrantBudgets& budgets);
   /// Those that there are, but for devices that have gone.
   [[nodiscard]] std::vector<Place> places() const;
   [[nodiscard]] bool any_gone() const;
   /// Gives up the domains on devices that have gone.
   void leave_gone() noexcept;
+  /// A key in a domain of the session could not be taken back: no lane is made in them any more,
+  /// and the session does not go on over another connection. Idempotent.
+  void retire() noexcept;
+  [[nodiscard]] bool retired() const;
   /// A number for the addresses of one more grant, from 1.
   [[nodiscard]] std::uint64_t next_move() noexcept;
   /// The number by which the memory of the request has its address (GrantRequest::address), as in
@@ -54,6 +58,7 @@ class SessionRails {
   mutable remora::detail::Mutex mutex_;
   std::vector<Place> places_ REMORA_GUARDED_BY(mutex_);
   std::uint64_t moves_ REMORA_GUARDED_BY(mutex_) = 0;
+  bool retired_ REMORA_GUARDED_BY(mutex_) = false;
 };
 
 /// One grant. Used by one thread at a time.
@@ -67,7 +72,8 @@ class RailGrant final : public GrantHandle {
 
   /// Registers the memory there, unless that is done. Without the right to atomics on a device that
   /// is not the region's atomic domain. **Blocks** while pages are pinned. Errors: kLimitExceeded,
-  /// before the device is asked; those of verbs::MemoryRegion::register_at().
+  /// before the device is asked; those of verbs::MemoryRegion::register_at(). The result of
+  /// revoke() covers what an error leaves.
   Status register_on(const SessionRails::Place& place);
   /// The region's extents in its order; their keys are those of the first device.
   [[nodiscard]] std::vector<WireExtent> extents() const;
@@ -87,12 +93,16 @@ class RailGrant final : public GrantHandle {
     std::vector<verbs::MemoryRegion> memory;
   };
   [[nodiscard]] std::uint64_t address_of(const MemoryStretch& stretch) const noexcept;
+  /// Deregisters what `part` has. Errors: those of revoke().
+  static Status release(Part& part) noexcept;
 
   const std::vector<MemoryStretch> stretches_;
   const Rights rights_;
   const std::string atomic_domain_;
   const std::uint64_t move_;
   std::vector<Part> parts_;
+  /// Devices that have not released a registration of register_on(), and why.
+  std::vector<std::pair<verbs::Device, Error>> left_;
 };
 
 }  // namespace remora::transport::rdma

@@ -122,8 +122,10 @@ Result<std::vector<std::uint32_t>> WindowLane::bind(Owner owner,
   if (at == bound_.end()) {
     auto windows = allocate(stretches.size(), deadline);
     if (!windows) return windows.error();
-    if (auto status = bind_all(*windows, stretches, rights, deadline); !status)
+    if (auto status = bind_all(*windows, stretches, rights, deadline); !status) {
+      (void)release(*windows);  // the owner's drop() says it again
       return status.error();
+    }
     at = bound_.emplace(owner, std::move(*windows)).first;
   }
   std::vector<std::uint32_t> keys;
@@ -169,10 +171,23 @@ void WindowLane::give_up_key(const verbs::MemoryWindow& window) noexcept try {
   return;
 }
 
-/// The device carries out no request of the lane any more.
 void WindowLane::move_to_error(const Error& why) noexcept {
+  if (in_error_ || pair_ == nullptr) return;
   log::debug("rdma: queue pair {}: {}; it ends", pair_->number(), why.message());
-  (void)pair_->to_error();
+  in_error_ = pair_->to_error().ok();
+}
+
+Status WindowLane::release(std::span<verbs::MemoryWindow> windows) noexcept {
+  for (verbs::MemoryWindow& window : windows)
+    if (const Status freed = window.free(); !freed) left_ = freed.error();
+  return check_left();
+}
+
+Status WindowLane::check_left() noexcept {
+  if (!left_) return {};
+  move_to_error(*left_);
+  if (in_error_ || queue_.device().gone()) return {};
+  return *left_;
 }
 
 Status WindowLane::bind_all(std::span<verbs::MemoryWindow> windows,
@@ -224,20 +239,21 @@ Status WindowLane::await(std::uint64_t first_id, std::size_t count, Deadline dea
   return {};
 }
 
-void WindowLane::drop(Owner owner) noexcept {
+Status WindowLane::drop(Owner owner) noexcept {
   const remora::detail::MutexLock lock{mutex_};
   const auto found = bound_.find(owner);
-  if (found == bound_.end()) return;
-  for (verbs::MemoryWindow& window : found->second) {
-    give_up_key(window);
-    if (const Status freed = window.free(); !freed) move_to_error(freed.error());
-  }
+  if (found == bound_.end()) return check_left();
+  for (const verbs::MemoryWindow& window : found->second) give_up_key(window);
+  const Status released = release(found->second);
   bound_.erase(found);
+  return released;
 }
 
 void WindowLane::end() noexcept {
   stop();
   const remora::detail::MutexLock lock{mutex_};
+  // What fails here, drop() says for as long as the lane is not destroyed.
+  for (auto& [owner, windows] : bound_) (void)release(windows);
   bound_.clear();
   pair_ = nullptr;
 }
@@ -280,10 +296,10 @@ Result<std::unique_ptr<WindowGrant>> WindowGrant::create(std::shared_ptr<const L
   return made;
 }
 
-WindowGrant::~WindowGrant() { forget_lanes_but({}); }
+WindowGrant::~WindowGrant() { (void)forget_lanes_but({}); }
 
 void WindowGrant::leave_device() noexcept {
-  forget_lanes_but({});
+  (void)forget_lanes_but({});  // a device that has gone carries out no request
   stretches_.clear();
   own_.clear();
   own_share_.reset();
@@ -293,12 +309,18 @@ void WindowGrant::leave_device() noexcept {
   leased_.reset();
 }
 
-/// Its windows on those of before go, whether or not they have ended.
-void WindowGrant::forget_lanes_but(const WindowLanes& lanes) noexcept {
-  for (const auto& known : lanes_)
-    if (const auto lane = known.lock())
-      if (std::find(lanes.begin(), lanes.end(), lane) == lanes.end()) lane->drop(this);
-  lanes_.clear();
+/// Its windows on those of before go, whether or not they have ended. A lane that may still serve
+/// them stays known, so that the next call asks it again.
+Status WindowGrant::forget_lanes_but(const WindowLanes& lanes) noexcept {
+  Status status;
+  std::erase_if(lanes_, [&](const std::weak_ptr<WindowLane>& known) {
+    const auto lane = known.lock();
+    if (lane == nullptr || std::find(lanes.begin(), lanes.end(), lane) != lanes.end()) return true;
+    const Status dropped = lane->drop(this);
+    if (!dropped) status = dropped;
+    return dropped.ok();
+  });
+  return status;
 }
 
 /// Before the device is asked: what others need is left to them.
@@ -317,7 +339,7 @@ Status WindowGrant::reserve(std::size_t lanes) {
 
 Status WindowGrant::renew(const WindowLanes& lanes, std::vector<WireExtent>& extents,
                           LaneKeys& keys, Deadline deadline) {
-  forget_lanes_but(lanes);
+  (void)forget_lanes_but(lanes);  // revoke() asks again
   std::size_t all = 0;
   std::size_t without = 0;
   for (const auto& lane : lanes) {

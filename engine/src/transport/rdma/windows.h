@@ -105,18 +105,23 @@ class WindowLane {
   /// **Blocks** until the device has done that, at most until `deadline`, and no longer than
   /// kChainTime for a chain that it does not answer. A chain without a good answer moves the lane
   /// to its error state, since it is not known then what is bound; after any other error it is as
-  /// it was. Errors: kOutOfMemory; kConnectionLost: the lane has ended, or ends by this; kTimedOut;
+  /// it was. After an error the owner has no window here, or drop() says why it may have one.
+  /// Errors: kOutOfMemory; kConnectionLost: the lane has ended, or ends by this; kTimedOut;
   /// kProvider.
   [[nodiscard]] Result<std::vector<std::uint32_t>> bind(Owner owner,
                                                         std::span<const LeasedRange> stretches,
                                                         verbs::Access rights, Deadline deadline);
-  /// The owner's windows are gone on return, or, where the device does not take one back, the lane
-  /// is.
-  void drop(Owner owner) noexcept;
+  /// The owner's windows are gone on return, or, where the device does not free one, the lane
+  /// is in its error state, or the device has gone. Errors: kProvider (errno kept): the device has
+  /// refused to free a window, of this owner or of another one, and to move the lane to its
+  /// error state. The window's key works for as long as the lane exists, and each later call says
+  /// so, unless the lane can be moved then. Also after end().
+  Status drop(Owner owner) noexcept;
   /// Nothing more is bound, and a thread that binds soon stops. Never blocks. Idempotent.
   void stop() noexcept { ending_.store(true); }
-  /// All windows are gone on return, and nothing uses the queue pair any more. **Blocks** for as
-  /// long as freeing very many takes. Idempotent.
+  /// All windows are gone on return, but for those of which drop() says that they are not, and
+  /// nothing uses the queue pair any more. **Blocks** for as long as freeing very many takes.
+  /// Idempotent.
   void end() noexcept;
 
  private:
@@ -125,7 +130,13 @@ class WindowLane {
       REMORA_REQUIRES(mutex_);
   Status bind_all(std::span<verbs::MemoryWindow> windows, std::span<const LeasedRange> stretches,
                   verbs::Access rights, Deadline deadline) REMORA_REQUIRES(mutex_);
+  /// The device carries out no request of the lane any more, if in_error_ is set then.
   void move_to_error(const Error& why) noexcept REMORA_REQUIRES(mutex_);
+  /// Frees the windows. Errors: those of drop().
+  Status release(std::span<verbs::MemoryWindow> windows) noexcept REMORA_REQUIRES(mutex_);
+  /// Errors: left_, unless the lane is in its error state, or can be moved there now, or the device
+  /// has gone.
+  [[nodiscard]] Status check_left() noexcept REMORA_REQUIRES(mutex_);
   /// Has the next bind of `window` give a key that no window of this lane had. False: it has none.
   [[nodiscard]] bool choose_new_key(verbs::MemoryWindow& window) const REMORA_REQUIRES(mutex_);
   void give_up_key(const verbs::MemoryWindow& window) noexcept REMORA_REQUIRES(mutex_);
@@ -141,6 +152,10 @@ class WindowLane {
   verbs::QueuePair<verbs::Rc>* pair_ REMORA_GUARDED_BY(mutex_) = nullptr;
   std::uint64_t next_id_ REMORA_GUARDED_BY(mutex_) = 1;
   std::map<Owner, std::vector<verbs::MemoryWindow>> bound_ REMORA_GUARDED_BY(mutex_);
+  /// Why the device has not freed a window; nothing: it has freed all of them.
+  std::optional<Error> left_ REMORA_GUARDED_BY(mutex_);
+  /// The device has moved the queue pair to its error state at this lane's request.
+  bool in_error_ REMORA_GUARDED_BY(mutex_) = false;
   /// Keys of windows that went: a request that was posted late must not pass by one of them. A
   /// lane's keys are of use on that lane only, so they end with it.
   std::unordered_set<std::uint32_t> given_up_ REMORA_GUARDED_BY(mutex_);
@@ -166,9 +181,11 @@ class WindowGrant final : public GrantHandle {
   /// to its grants, and a client that hangs up makes no room for others. `extents` are this
   /// grant's, or none yet. **Blocks** until `deadline`, and a millisecond more for each window.
   /// Errors: kLimitExceeded, before the device is asked; those of WindowLane::bind(). What was
-  /// bound before stays.
+  /// bound before stays. The result of revoke() covers what an error leaves.
   Status renew(const WindowLanes& lanes, std::vector<WireExtent>& extents, LaneKeys& keys,
                Deadline deadline);
+  /// Also after an error of renew(). Errors: those of WindowLane::drop().
+  Status revoke() noexcept override { return forget_lanes_but({}); }
   void leave_device() noexcept override;
   /// What it is made of; null after leave_device().
   [[nodiscard]] const std::shared_ptr<const LeasedMemory>& leased() const noexcept {
@@ -180,7 +197,7 @@ class WindowGrant final : public GrantHandle {
   }
 
  private:
-  void forget_lanes_but(const WindowLanes& lanes) noexcept;
+  Status forget_lanes_but(const WindowLanes& lanes) noexcept;
   Status reserve(std::size_t lanes);
   WindowGrant(std::shared_ptr<const LeasedMemory> leased, const GrantRequest& request,
               verbs::Access rights)

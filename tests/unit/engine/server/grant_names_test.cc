@@ -44,6 +44,15 @@ TEST(GrantNamesTest, GrantOfTheProcessBeforeHasItsIdAgainAndLaterOnesAreNew) {
   EXPECT_EQ(names.add({"d", 64, Rights::kAll}), 8U);
 }
 
+TEST(GrantNamesTest, NewGrantGetsNoIdThatTheClientHasNamed) {
+  GrantNames names;
+  names.avoid(5);
+  names.avoid(2);
+  names.avoid(GrantNames::kMaxNamedId + 1);
+  EXPECT_EQ(names.add({"a", 64, Rights::kAll}), 6U);
+  EXPECT_TRUE(names.add_as(5, {"b", 64, Rights::kAll})) << "the grant itself keeps it";
+}
+
 TEST(GrantNamesTest, NoticeOfAnIdThatWasNeverGivenIsNotAllowed) {
   GrantNames names;
   EXPECT_EQ(names.region_of(notice(1)), std::nullopt);

@@ -50,6 +50,8 @@ class RailPlanTest : public ::testing::Test {
 TEST_F(RailPlanTest, WhatTheServerTellsNamesTheAddressOfTheUri) {
   ASSERT_EQ(plan_.in_order().size(), 3U);
   EXPECT_EQ(plan_.in_order().front().device, "mlx5_0");
+  EXPECT_TRUE(plan_.is_first("10.0.0.1"));
+  EXPECT_FALSE(plan_.is_first("10.0.1.1"));
 }
 
 TEST_F(RailPlanTest, AddressesThatFailedAreTriedLastAndTheOldestFailureFirst) {
@@ -59,8 +61,8 @@ TEST_F(RailPlanTest, AddressesThatFailedAreTriedLastAndTheOldestFailureFirst) {
   EXPECT_EQ(joined(plan_.up()), "10.0.2.1");
 }
 
-TEST_F(RailPlanTest, AnAddressThatFailedIsDueAfterAPauseThatDoubles) {
-  plan_.set_up("10.0.1.1");
+TEST_F(RailPlanTest, AnAddressThatFailedIsDueAfterAPause) {
+  plan_.set_up("10.0.1.1", began_);
   plan_.set_failed("10.0.1.1", began_);
   EXPECT_EQ(plan_.due(began_), "");
   EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "10.0.1.1");
@@ -68,8 +70,32 @@ TEST_F(RailPlanTest, AnAddressThatFailedIsDueAfterAPauseThatDoubles) {
   EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "");
   EXPECT_EQ(plan_.due(began_ + 2 * RailPlan::kFirstPause), "10.0.1.1") << "asking costs nothing";
   plan_.set_failed("10.0.1.1", began_);
+  EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "10.0.1.1") << "another lane on it";
+}
+
+/// As of a path on which small packets pass: a connection is made each time, and breaks.
+TEST_F(RailPlanTest, PauseDoublesForAnAddressThatFailsAgainUntilItHasWorkedForLong) {
+  plan_.set_up("10.0.1.1", began_ - std::chrono::hours{1});
+  plan_.set_failed("10.0.1.1", began_);
+  plan_.set_answered("10.0.1.1");
+  plan_.set_spare("10.0.1.1");  // it was found
+  plan_.set_up("10.0.1.1", began_);
+  plan_.set_up("10.0.1.1", began_);  // its second lane
+  EXPECT_FALSE(plan_.has_failed("10.0.1.1"));
+  plan_.set_failed("10.0.1.1", began_);
+  EXPECT_TRUE(plan_.has_failed("10.0.1.1"));
   EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "");
   EXPECT_EQ(plan_.due(began_ + 2 * RailPlan::kFirstPause), "10.0.1.1");
+  plan_.set_answered("10.0.1.1");
+  EXPECT_FALSE(plan_.has_failed("10.0.1.1"));
+  plan_.set_failed("10.0.1.1", began_);
+  EXPECT_EQ(plan_.due(began_ + 2 * RailPlan::kFirstPause), "") << "it could not be connected to";
+  EXPECT_EQ(plan_.due(began_ + 4 * RailPlan::kFirstPause), "10.0.1.1");
+  plan_.set_answered("10.0.1.1");
+  plan_.set_up("10.0.1.1", began_);
+  const Clock::time_point later = began_ + 2 * RailPlan::kMaxPause;
+  plan_.set_failed("10.0.1.1", later);
+  EXPECT_EQ(plan_.due(later + RailPlan::kFirstPause), "10.0.1.1");
 }
 
 TEST_F(RailPlanTest, AnAddressThatNeverWorkedIsAskedLessAndLess) {
@@ -95,18 +121,38 @@ TEST_F(RailPlanTest, AnAddressThatAnswersIsTakenBackOnce) {
   plan_.set_answered("10.0.1.1");
   EXPECT_TRUE(plan_.any_answered());
   EXPECT_EQ(joined(plan_.up()), "10.0.0.1 10.0.1.1 10.0.2.1");
-  plan_.set_up("10.0.1.1");
+  plan_.set_up("10.0.1.1", began_);
   EXPECT_FALSE(plan_.any_answered());
 }
 
 TEST_F(RailPlanTest, AnAddressThatTakesNoLanesIsLeftOutButMayBeConnectedTo) {
-  EXPECT_EQ(plan_.count(), 3U);
+  EXPECT_EQ(plan_.usable().size(), 3U);
   plan_.leave_out("10.0.2.1");
-  EXPECT_EQ(plan_.count(), 2U);
+  EXPECT_EQ(joined(plan_.usable()), "10.0.0.1 10.0.1.1");
   EXPECT_EQ(joined(plan_.up()), "10.0.0.1 10.0.1.1");
   EXPECT_EQ(joined(plan_.in_order()), "10.0.0.1 10.0.1.1 10.0.2.1");
   plan_.set_failed("10.0.2.1", began_);
   EXPECT_EQ(plan_.due(began_ + RailPlan::kMaxPause), "");
+}
+
+using Turns = std::vector<std::size_t>;
+
+TEST(RailsOfLanes, LanesTakeTheRailsInTheOrderOfTheirHomes) {
+  EXPECT_EQ(rails_of_lanes({"a", "b"}, {"a", "b"}), (Turns{0, 1}));
+  EXPECT_EQ(rails_of_lanes({"a", "b"}, {"b", "a"}), (Turns{1, 0}))
+      << "whichever the control channel is on";
+}
+
+TEST(RailsOfLanes, LaneWhoseHomeDoesNotAnswerGoesOverAnotherRail) {
+  EXPECT_EQ(rails_of_lanes({"a", "b"}, {"a"}), (Turns{0, 0}));
+  EXPECT_EQ(rails_of_lanes({"a", "b"}, {"a", "c"}), (Turns{0, 1})) << "that is no lane's home";
+  EXPECT_EQ(rails_of_lanes({"a", "b", "c"}, {"c"}), (Turns{0, 0, 0}));
+  EXPECT_EQ(rails_of_lanes({"a", "b", "c", "d"}, {"c", "d"}), (Turns{0, 1, 0, 1})) << "in turn";
+}
+
+TEST(RailsOfLanes, RailsThatAreNoHomeAreUsed) {
+  EXPECT_EQ(rails_of_lanes({}, {"a"}), (Turns{0}));
+  EXPECT_EQ(rails_of_lanes({"b"}, {"a", "b"}), (Turns{1, 0}));
 }
 
 TEST(DeviceNumber, IsZeroOfNoNameOnly) {

@@ -139,5 +139,23 @@ TEST_F(QueuedLaneRevivalTest, AtomicThatWaitsDoesNotFollowItsLaneToAnotherDevice
   EXPECT_TRUE(goes_on.outcome.ok);
 }
 
+TEST_F(QueuedLaneRevivalTest, AtomicThatWaitsIsNotPostedWhereTheLaneMovesAndIsFollowedAtOnce) {
+  const auto next_on = [](const char* device) {
+    auto lane = std::make_unique<FollowingLane>(4);
+    lane->set_rail(device);
+    return lane;
+  };
+  driver_->interrupt(Reason::kLaneBroken);
+  ASSERT_TRUE(follow(next_on("mlx5_0")));
+  driver_->interrupt(Reason::kLaneBroken);
+  auto& add = make(Opcode::kFetchAdd, 1024, {});
+  submit(add);
+  ASSERT_TRUE(driver_->replace(next_on("mlx5_1"))) << "the session breaks before it goes on";
+  ASSERT_TRUE(follow(next_on("mlx5_1")));
+  EXPECT_TRUE(lane_->posted.empty());
+  ASSERT_EQ(sink_.ready(), 1U);
+  EXPECT_EQ(add.outcome.code, Code::kWrongAtomicDomain);
+}
+
 }  // namespace
 }  // namespace remora::detail

@@ -104,8 +104,11 @@ struct Script {
   int keyless_lanes = 0;                                ///< of the eight there might be
   std::uint64_t keyless_grant = 0;                      ///< gets none a second time,
   int keyless_times = std::numeric_limits<int>::max();  ///< so often
+  int roomless_lane = -1;   ///< of a grant that is renewed; its rail is left when the client asks
+  int other_server_on = 0;  ///< the connection at which another server answers
   int rail_returns_on = 0;  ///< the connection whose lanes lack a rail that has answered again
-  int strange_pages = 0;    ///< so many are of another grant
+  std::vector<std::size_t> failed_rails;                      ///< numbers of lanes
+  int strange_pages = 0;                                      ///< so many are of another grant
   std::vector<std::shared_ptr<transport::RkeyTable>> tables;  ///< of each connection
   /// Events right behind the Welcome of a resumed session, each sent after the one before is seen.
   std::deque<control::Event> behind_welcome;
@@ -155,6 +158,20 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
     auto lane = std::make_unique<ResumedLane>(8, script_->transfer_bytes_max);
     script_->lanes.push_back(lane.get());
     return std::unique_ptr<transport::Lane>{std::move(lane)};
+  }
+  bool leave_other_server() override {
+    const std::lock_guard lock{script_->mutex};
+    return script_->other_server_on == connection_;
+  }
+  void rail_failed(std::size_t lane) override {
+    const std::lock_guard lock{script_->mutex};
+    script_->failed_rails.push_back(lane);
+  }
+  bool leave_rail_of(std::size_t lane) override {
+    const std::lock_guard lock{script_->mutex};
+    if (static_cast<int>(lane) != script_->roomless_lane) return false;
+    script_->roomless_lane = -1;
+    return true;
   }
   [[nodiscard]] bool rail_returned() const noexcept override {
     const std::lock_guard lock{script_->mutex};
@@ -206,7 +223,7 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
       control::Welcome& welcome = *reply.mutable_hello();
       welcome.set_version(control::kVersionNewest);
       welcome.set_session_id(7);
-      welcome.set_memory_id(1);
+      welcome.set_memory_id(script_->other_server_on == connection_ ? 2 : 1);
       welcome.set_keep_ms(10'000);
       welcome.set_lease_ms(script_->lease_ms);
       welcome.set_resumed(request.hello().has_resume());
@@ -230,6 +247,9 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
         return reply;
       }
       fill(*reply.mutable_extents()->add_extents(), grant_id);
+      if (script_->roomless_lane >= 0)
+        reply.mutable_extents()->mutable_extents(0)->set_lane_keys(script_->roomless_lane,
+                                                                   transport::RkeyTable::kNoKey);
       if (script_->strange_pages > 0) {
         --script_->strange_pages;
         reply.mutable_extents()->mutable_extents(0)->set_length_bytes(8192);
@@ -283,6 +303,9 @@ class SharedEndpoint final : public transport::ClientEndpoint {
                                                      Deadline deadline) noexcept override {
     return real_->open_lane(ticket, depth, deadline);
   }
+  bool leave_other_server() override { return real_->leave_other_server(); }
+  void rail_failed(std::size_t lane) override { real_->rail_failed(lane); }
+  bool leave_rail_of(std::size_t lane) override { return real_->leave_rail_of(lane); }
   [[nodiscard]] bool rail_returned() const noexcept override { return real_->rail_returned(); }
   Status use_lane_keys(std::shared_ptr<transport::RkeyTable> keys) noexcept override {
     return real_->use_lane_keys(std::move(keys));

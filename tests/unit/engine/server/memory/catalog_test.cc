@@ -1,6 +1,7 @@
 #include "server/memory/catalog.h"
 
 #include <gtest/gtest.h>
+#include <span>
 #include <thread>
 
 namespace remora::detail {
@@ -132,6 +133,57 @@ TEST_F(CatalogTest, EpochsOnlyGrow) {
   catalog_.raise_epoch(*entry);
   EXPECT_GT(entry->info().epoch, made.epoch);
   EXPECT_GT(create(spec("b")).value().epoch, entry->info().epoch);
+}
+
+/// Looks at a region's memory when it is told of a change.
+class WatchingJournal final : public RegionJournal {
+ public:
+  bool record(std::span<const JournaledRegion> regions, std::uint64_t /*next*/) noexcept override {
+    if (regions.empty()) return !frozen;
+    size_bytes = regions.front().info.size_bytes;
+    pool_bytes = 0;
+    for (const PoolExtent& extent : regions.front().extents) pool_bytes += extent.length_bytes;
+    if (watched != nullptr) seen = *watched;
+    return !frozen;
+  }
+  void record_nothing() noexcept override {}
+
+  bool frozen = false;
+  const std::byte* watched = nullptr;
+  std::byte seen{};
+  std::uint64_t size_bytes = 0;
+  std::uint64_t pool_bytes = 0;
+};
+
+/// A process that ends in between leaves no zeros in a region that the next one takes over.
+TEST_F(CatalogTest, ShrinkIsRecordedBeforeItZeroes) {
+  WatchingJournal journal;
+  Catalog catalog{pool_, 3, &journal};
+  constexpr std::uint64_t kPage = config::kPoolPageBytes;
+  ASSERT_TRUE(catalog.create(spec("a", 2 * kPage), Clock::now() + std::chrono::seconds{60}));
+  const auto entry = catalog.find("a").value();
+  std::byte* const last = entry->memory()->stretches().front().address + kPage - 1;
+  *last = std::byte{7};
+  journal.watched = last;
+  ASSERT_TRUE(catalog.shrink(*entry, kPage - 64));
+  EXPECT_EQ(journal.seen, std::byte{7});
+  EXPECT_EQ(journal.size_bytes, kPage - 64);
+  EXPECT_EQ(journal.pool_bytes, kPage);
+  EXPECT_EQ(*last, std::byte{0});
+}
+
+TEST_F(CatalogTest, MemoryThatIsLeftToTheNextProcessIsNotShrunk) {
+  WatchingJournal journal;
+  Catalog catalog{pool_, 3, &journal};
+  constexpr std::uint64_t kPage = config::kPoolPageBytes;
+  ASSERT_TRUE(catalog.create(spec("a", kPage), Clock::now() + std::chrono::seconds{60}));
+  const auto entry = catalog.find("a").value();
+  std::byte* const last = entry->memory()->stretches().front().address + kPage - 1;
+  *last = std::byte{7};
+  journal.frozen = true;
+  EXPECT_EQ(catalog.shrink(*entry, 64).error().code(), Code::kClosed);
+  EXPECT_EQ(entry->size_bytes(), kPage);
+  EXPECT_EQ(*last, std::byte{7});
 }
 
 /// A catalog over a pool of large pages.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <fcntl.h>
 #include <functional>
 #include <gtest/gtest.h>
 #include <memory>
@@ -17,6 +18,7 @@
 
 #include <remora/remora.h>
 
+#include "base/unique_fd.h"
 #include "server/warm/sealed_record.h"
 #include "support/eventually.h"
 #include "support/memory_store.h"
@@ -129,13 +131,21 @@ Status write_word(const Region& region, ByteOffset at, std::uint64_t value) {
   return region.write(at, bytes);
 }
 
-std::uint64_t read_word(const Region& region, std::uint64_t at) {
+/// By a client, or by the server's own view.
+template <typename Memory>
+std::uint64_t read_word(const Memory& region, std::uint64_t at) {
   std::array<std::byte, 8> bytes{};
   std::uint64_t value = 0;
   const Status read = region.read(ByteOffset{at}, bytes);
   EXPECT_TRUE(read) << read.error().message();
   std::memcpy(&value, bytes.data(), sizeof value);
   return value;
+}
+
+void expect_refused(const Status& late, Reason reason) {
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), Code::kAccessRefused);
+  EXPECT_EQ(late.error().reason(), reason);
 }
 
 TEST_P(WarmRestartTest, SessionBytesAndAtomicsGoOn) {
@@ -194,14 +204,9 @@ TEST_P(WarmRestartTest, GrantThatWasFencedMeanwhileStaysFenced) {
     ASSERT_TRUE(write_word(*fence, ByteOffset{0}, 1));
   }
   restart_where_clients_are();
-  const Status late = write_word(fenced, ByteOffset{0}, 2);
-  ASSERT_FALSE(late);
-  EXPECT_EQ(late.error().code(), Code::kAccessRefused);
-  EXPECT_EQ(late.error().reason(), Reason::kFenced);
+  expect_refused(write_word(fenced, ByteOffset{0}, 2), Reason::kFenced);
   EXPECT_EQ(told.lost, 0) << "the session goes on without the grant";
-  std::array<std::byte, 8> bytes{};
-  ASSERT_TRUE(server_->view("a")->read(ByteOffset{0}, bytes));
-  EXPECT_EQ(bytes, word(1));
+  EXPECT_EQ(read_word(server_->view("a").value(), 0), 1U);
 }
 
 TEST_P(WarmRestartTest, GrantOfARemovedRegionReachesNoOtherRegion) {
@@ -216,13 +221,36 @@ TEST_P(WarmRestartTest, GrantOfARemovedRegionReachesNoOtherRegion) {
   ASSERT_TRUE(server_->remove_region("a", Removal::kNow));
   create("a");  // of the same name
   restart_where_clients_are();
-  const Status late = write_word(removed, ByteOffset{0}, 2);
-  ASSERT_FALSE(late);
+  expect_refused(write_word(removed, ByteOffset{0}, 2), Reason::kRevoked);
+  EXPECT_EQ(read_word(server_->view("a").value(), 0), 0U) << "a new region begins as zeros";
+}
+
+/// The old handle closes its grant when it goes. That must not be the new grant of the same
+/// session: over shm the client would write on, unseen by every fence.
+TEST_P(WarmRestartTest, HandleOfARefusedGrantDoesNotCloseTheNewOne) {
+  start();
+  create("a");
+  Told told;
+  const Engine client = engine(told);
+  std::optional<Region> removed{client.open_region(uri("a"), Rights::kAll).value()};
+  restart_elsewhere();
+  ASSERT_TRUE(server_->remove_region("a", Removal::kNow));
+  create("a");
+  restart_where_clients_are();
+  ASSERT_TRUE(test::eventually([&] { return told.resumed == 1; }));
+  const Region again = removed->reopen().value().region;
+  removed.reset();
+  // Its session has served the close by the time that it serves another request.
+  ASSERT_TRUE(client.open_region(uri("a"), Rights::kRead));
+  ASSERT_TRUE(write_word(again, ByteOffset{0}, 1));
+  Told others;
+  const Engine other = engine(others);
+  const Region fence = other.fence_region(uri("a"), Rights::kAll).value();
+  const Status late = write_word(again, ByteOffset{0}, 2);
+  ASSERT_FALSE(late) << "the fence has not reached it";
   EXPECT_EQ(late.error().code(), Code::kAccessRefused);
-  EXPECT_EQ(late.error().reason(), Reason::kRevoked);
-  std::array<std::byte, 8> bytes{};
-  ASSERT_TRUE(server_->view("a")->read(ByteOffset{0}, bytes));
-  EXPECT_EQ(bytes, word(0)) << "a new region begins as zeros";
+  EXPECT_EQ(late.error().reason(), Reason::kFenced);
+  EXPECT_EQ(read_word(fence, 0), 1U);
 }
 
 TEST_P(WarmRestartTest, GrantGoesOnWhereItsRegionHasGrown) {
@@ -349,6 +377,23 @@ TEST_P(ColdStartTest, MemoryOfARegionIsMissing) {
   expect_new_memory([&] { store_->remove("remora-region-1"); }, "remora-region-1");
 }
 
+/// A client reads what it has mapped until it finds that its connection has ended: never zeros.
+TEST_P(ColdStartTest, MemoryThatClientsHaveMappedKeepsItsBytes) {
+  if (!shm()) GTEST_SKIP() << "no client maps the pool";
+  start();
+  create("a");
+  ASSERT_TRUE(server_->view("a")->write(ByteOffset{0}, word(6)));
+  hand_over();
+  const UniqueFd mapped{::fcntl(store_->fd("remora-region-1"), F_DUPFD_CLOEXEC, 3)};
+  store_->remove("remora-sessions");
+  start();
+  EXPECT_TRUE(status_has(R"("taken_over":false)"));
+  std::array<std::byte, 8> bytes{};
+  ASSERT_EQ(::pread(mapped.get(), bytes.data(), bytes.size(), 0),
+            static_cast<ssize_t>(bytes.size()));
+  EXPECT_EQ(bytes, word(6));
+}
+
 TEST_P(WarmRestartTest, StartThatFailsLeavesTheMemory) {
   start();
   create("a");
@@ -361,9 +406,35 @@ TEST_P(WarmRestartTest, StartThatFailsLeavesTheMemory) {
   config_ = good;
   start();
   EXPECT_EQ(memory_id(), memory);
+  EXPECT_EQ(read_word(server_->view("a").value(), 0), 4U);
+}
+
+/// Memory that cannot be mapped now (RLIMIT_AS, vm.max_map_count) is not damaged.
+TEST_P(WarmRestartTest, MemoryThatCannotBeMappedStays) {
+  start();
+  create("a");
+  const std::uint64_t memory = memory_id();
+  ASSERT_TRUE(server_->view("a")->write(ByteOffset{8}, word(5)));
+  hand_over();
+  const UniqueFd pool{::fcntl(store_->fd("remora-pool"), F_DUPFD_CLOEXEC, 3)};
+  const std::string path = "/proc/self/fd/" + std::to_string(pool.get());
+  // Opened again without the right to write: mmap() fails.
+  const UniqueFd no_writes{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  ASSERT_TRUE(no_writes);
+  store_->remove("remora-pool");
+  ASSERT_TRUE(store_->store("remora-pool", no_writes.get()));
+  const std::size_t stored = store_->size();
+  const auto failed = Server::start(config_, nullptr, nullptr, {}, {}, store_);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code(), Code::kSystem);
+  EXPECT_EQ(store_->size(), stored);
+  store_->remove("remora-pool");
+  ASSERT_TRUE(store_->store("remora-pool", pool.get()));
+  start();
+  EXPECT_EQ(memory_id(), memory);
   std::array<std::byte, 8> bytes{};
-  ASSERT_TRUE(server_->view("a")->read(ByteOffset{0}, bytes));
-  EXPECT_EQ(bytes, word(4));
+  ASSERT_TRUE(server_->view("a")->read(ByteOffset{8}, bytes));
+  EXPECT_EQ(bytes, word(5));
 }
 
 TEST_P(WarmRestartTest, RegionsOfAServerThatHasHandedOverAreClosed) {

@@ -20,6 +20,10 @@ class RdmaGivenUpKeysTest : public test::FakeTest {
       verbs::Access::kLocalWrite | verbs::Access::kRemoteRead | verbs::Access::kRemoteWrite;
 
   void SetUp() override { fake_.play(*test::find_device_profile("mlx5")); }
+  void TearDown() override {
+    aside_.clear();
+    FakeTest::TearDown();
+  }
   [[nodiscard]] std::span<std::byte> bytes() { return bytes_; }
   [[nodiscard]] std::uint64_t address() const {
     return reinterpret_cast<std::uintptr_t>(bytes_.data());
@@ -35,6 +39,7 @@ class RdmaGivenUpKeysTest : public test::FakeTest {
   [[nodiscard]] int live() const { return made() - fake_.uses("dereg_mr"); }
 
   GivenUpKeys keys_;
+  std::vector<verbs::MemoryRegion> aside_;  ///< whose keys had returned
   std::array<std::byte, 4096> bytes_{};
 };
 
@@ -43,11 +48,13 @@ TEST_F(RdmaGivenUpKeysTest, KeysReturnUpToTheLimitWhileTheAddressStays) {
   give_up(domain, GivenUpKeys::kMaxAside);
   const int before = made();
   {
-    const auto again = keys_.register_again(domain, bytes(), address(), kAccess);
+    const auto again = keys_.register_again(domain, bytes(), address(), kAccess, aside_);
     ASSERT_OK(again);
     EXPECT_EQ(again->address(), address());
     EXPECT_FALSE(keys_.reaches(*again));
     EXPECT_EQ(made(), before + static_cast<int>(GivenUpKeys::kMaxAside) + 1);
+    EXPECT_EQ(aside_.size(), GivenUpKeys::kMaxAside);
+    aside_.clear();
     EXPECT_EQ(live(), 1) << "registrations whose keys had returned are not kept";
   }
   EXPECT_EQ(live(), 0);
@@ -57,8 +64,9 @@ TEST_F(RdmaGivenUpKeysTest, MoreKeysThanTheLimitAreAnError) {
   const auto domain = open().allocate_domain().value();
   give_up(domain, GivenUpKeys::kMaxAside + 1);
   const int before = made();
-  EXPECT_CODE(keys_.register_again(domain, bytes(), address(), kAccess), kProvider);
+  EXPECT_CODE(keys_.register_again(domain, bytes(), address(), kAccess, aside_), kProvider);
   EXPECT_EQ(made(), before + static_cast<int>(GivenUpKeys::kMaxAside) + 1);
+  aside_.clear();
   EXPECT_EQ(live(), 0);
 }
 
@@ -67,7 +75,7 @@ TEST_F(RdmaGivenUpKeysTest, KeysOfAnotherAddressAreUsedAtOnce) {
   give_up(domain, 3);
   const std::uint64_t moved = address() + (std::uint64_t{1} << 48U);
   const int before = made();
-  const auto again = keys_.register_again(domain, bytes(), moved, kAccess);
+  const auto again = keys_.register_again(domain, bytes(), moved, kAccess, aside_);
   ASSERT_OK(again);
   EXPECT_EQ(again->address(), moved);
   EXPECT_EQ(made(), before + 1);
@@ -77,7 +85,8 @@ TEST_F(RdmaGivenUpKeysTest, RefusedRegistrationLeavesNoneBehind) {
   const auto domain = open().allocate_domain().value();
   give_up(domain, 3);
   fake_.fail("reg_mr", 3, ENOMEM);
-  EXPECT_FALSE(keys_.register_again(domain, bytes(), address(), kAccess));
+  EXPECT_FALSE(keys_.register_again(domain, bytes(), address(), kAccess, aside_));
+  aside_.clear();
   EXPECT_EQ(live(), 0);
 }
 

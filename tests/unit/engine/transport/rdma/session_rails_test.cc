@@ -2,6 +2,8 @@
 
 #include "transport/rdma/session_rails.h"
 
+#include <array>
+#include <cerrno>
 #include <gtest/gtest.h>
 #include <memory>
 #include <optional>
@@ -207,6 +209,64 @@ TEST_F(SessionRailsTest, LanesOfTwoDevicesHaveKeysOfTheirOwn) {
   endpoint.reset();
 }
 
+/// The answer to its first request was late: the client knows nothing of that lane.
+TEST_F(SessionRailsTest, LaneThatIsTriedOverAnotherRailReplacesTheOneThatWasGivenUp) {
+  auto endpoint = connect();
+  ASSERT_OK(add_lane(*endpoint, 0, 0));
+  ASSERT_OK(add_lane(*endpoint, 1, 1));
+  ASSERT_OK(add_lane(*endpoint, 1, 0));
+  auto grant = endpoint->grant(request());
+  ASSERT_OK(grant);
+  ASSERT_EQ(grant->lane_keys.keys.size(), 2U);
+  EXPECT_NE(grant->lane_keys.keys[0], 0U);
+  EXPECT_EQ(grant->lane_keys.keys[0], grant->lane_keys.keys[1]) << "on one device";
+  EXPECT_TRUE(grant->handle->revoke());
+  *grant = {};
+  endpoint.reset();
+}
+
+/// Pages are pinned, and count, on each device anew.
+TEST_F(SessionRailsTest, DeviceWithoutRoomCostsNoGrantThatAnotherOneHas) {
+  auto endpoint = connect();
+  ASSERT_OK(add_lane(*endpoint, 0, 0));
+  std::array<std::optional<Grant>, 3> grants;  // all that there is room for
+  for (auto& each : grants) {
+    auto made = endpoint->grant(request());
+    ASSERT_OK(made);
+    each.emplace(std::move(*made));
+  }
+  ASSERT_OK(add_lane(*endpoint, 1, 1));
+  Grant& first = *grants[0];
+  const std::uint32_t key = first.extents.front().remote_key;
+  ASSERT_OK(endpoint->use_lane_keys()->renew(first));
+  EXPECT_EQ(first.lane_keys.keys, (std::vector<std::uint32_t>{key, 0}));
+  EXPECT_CODE(endpoint->grant(request()), kLimitExceeded) << "a new grant is everywhere or not";
+  for (auto& each : grants) {
+    EXPECT_TRUE(each->handle->revoke());
+    each.reset();
+  }
+  endpoint.reset();
+}
+
+TEST_F(SessionRailsTest, GrantIsRegisteredWhereLanesAre) {
+  auto before = connect();
+  ASSERT_OK(add_lane(*before, 0, 0));
+  ASSERT_OK(add_lane(*before, 1, 1));
+  before->shutdown();
+  before->destroy_lanes();
+  route_over(0);
+  auto next = connect();
+  ASSERT_OK(next->take_over(*before));
+  ASSERT_OK(add_lane(*next, 0, 0));
+  const std::uint64_t used = registrations_->used();
+  auto grant = next->grant(request());
+  ASSERT_OK(grant);
+  EXPECT_EQ(registrations_->used(), used + 1);
+  *grant = {};
+  before.reset();
+  next.reset();
+}
+
 TEST_F(SessionRailsTest, SessionResumesOverTheOtherDeviceWithItsGrants) {
   auto before = connect();
   ASSERT_OK(add_lane(*before, 0, 0));
@@ -236,6 +296,36 @@ TEST_F(SessionRailsTest, SessionResumesOverTheOtherDeviceWithItsGrants) {
   next.reset();
 }
 
+TEST_F(SessionRailsTest, RevocationSaysWhatARegistrationThatFailedHasLeft) {
+  SessionRails rails;
+  const auto place = rails.place_on(device(0), budgets_of(0)).value();
+  const std::array stretches{stretch_, stretch_};
+  RailGrant grant{{.extents = stretches, .rights = Rights::kAll}, rails.next_move()};
+  fake_.fail("reg_mr_iova", 2, ENOMEM);
+  EXPECT_FALSE(grant.register_on(place));
+  EXPECT_TRUE(grant.revoke()) << "the device has taken back the first one";
+  fake_.fail("reg_mr_iova", 2, ENOMEM);
+  fake_.fail("dereg_mr");
+  EXPECT_FALSE(grant.register_on(place));
+  EXPECT_EQ(registrations_->used(), 1U) << "the device keeps it";
+  EXPECT_CODE(grant.revoke(), kProvider);
+  EXPECT_TRUE(grant.revoke());
+}
+
+TEST_F(SessionRailsTest, SessionEndsWhenARefusedGrantLeavesAKey) {
+  auto endpoint = connect();
+  ASSERT_OK(add_lane(*endpoint, 0, 0));
+  const std::array stretches{stretch_, stretch_};
+  fake_.fail("reg_mr_iova", 2, ENOMEM);
+  fake_.fail("dereg_mr");
+  EXPECT_FALSE(endpoint->grant({.extents = stretches, .rights = Rights::kAll}));
+  EXPECT_CODE(add_lane(*endpoint, 1, 0), kConnectionLost);
+  auto next = connect();
+  EXPECT_CODE(next->take_over(*endpoint), kUnsupported);
+  endpoint.reset();
+  next.reset();
+}
+
 TEST_F(SessionRailsTest, EndOfTheChannelIsKeptBackForTheLanes) {
   auto endpoint = connect();
   ASSERT_OK(add_lane(*endpoint, 0, 0));
@@ -244,6 +334,21 @@ TEST_F(SessionRailsTest, EndOfTheChannelIsKeptBackForTheLanes) {
   ibv_wc flushed{};
   flushed.status = IBV_WC_WR_FLUSH_ERR;
   fake_.completions.push_back(flushed);
+  const auto kept_back = endpoint->receive();
+  ASSERT_TRUE(kept_back.ok()) << kept_back.error();
+  EXPECT_FALSE(kept_back->has_value());
+  const Deadline until = Clock::now() + std::chrono::seconds{10};
+  while (endpoint->receive() && Clock::now() < until) {
+  }
+  EXPECT_CODE(endpoint->receive(), kConnectionLost);
+  endpoint.reset();
+}
+
+/// As of a completion queue that has failed: it tells nothing by itself.
+TEST_F(SessionRailsTest, FailureThatADeviceTellsByAnEventAloneEndsTheSession) {
+  auto endpoint = connect();
+  ASSERT_OK(add_lane(*endpoint, 0, 0));
+  EXPECT_FALSE(endpoint->hit_by({.device = "fake0"})) << "it is kept back";
   const auto kept_back = endpoint->receive();
   ASSERT_TRUE(kept_back.ok()) << kept_back.error();
   EXPECT_FALSE(kept_back->has_value());

@@ -1,5 +1,7 @@
 /// Sessions that prove one key share a protection domain and its registrations.
 
+#include <array>
+#include <cerrno>
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
@@ -161,6 +163,26 @@ TEST_F(RdmaSharedRegistrationsTest, KeyThatCannotBeTakenBackEndsAllSessionsOfIts
   *grant_of_third = {};
   for (auto* const session : {&first, &second, &other, &third}) session->reset();
   reaper_.reset();  // the lanes go before their listener
+}
+
+/// No grant holds that key, so that none can be revoked later.
+TEST_F(RdmaSharedRegistrationsTest, KeyThatARefusedGrantLeavesEndsAllSessionsOfItsDomain) {
+  auto first = join("cache", 1);
+  auto second = join("cache", 1);
+  const std::array stretches{MemoryStretch{memory_.data(), 4096},
+                             MemoryStretch{memory_.data() + 8192, 4096}};
+  const GrantRequest request{.extents = stretches, .rights = Rights::kAll};
+  fake_.fail("reg_mr", 2, ENOMEM);
+  EXPECT_CODE(first->grant(request), kOutOfMemory);
+  auto third = join("cache", 1);
+  ASSERT_OK(third->take_over(*first));  // the device has taken back what was registered
+  fake_.fail("reg_mr", 2, ENOMEM);
+  fake_.fail("dereg_mr");
+  EXPECT_CODE(first->grant(request), kOutOfMemory);
+  EXPECT_EQ(registrations_->used(), 1U) << "the device keeps it";
+  auto fourth = join("cache", 1);
+  EXPECT_CODE(fourth->take_over(*second), kUnsupported);
+  for (auto* const session : {&first, &second, &third, &fourth}) session->reset();
 }
 
 TEST_F(RdmaSharedRegistrationsTest, RegisteredBytesAreBoundedOverAllSessionsAndCountedOnce) {

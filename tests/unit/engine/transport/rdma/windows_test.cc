@@ -212,7 +212,7 @@ TEST_F(WindowLaneTest, ManyStretchesAreBoundInChainsThatFitTheSendQueue) {
   EXPECT_EQ(bind(kStretches).value(), keys);
   EXPECT_EQ(fake_.sent.size(), 3U);
   EXPECT_TRUE(lane().has(&owner_));
-  lane().drop(&owner_);
+  EXPECT_TRUE(lane().drop(&owner_));
   expect_nothing_left();
 }
 
@@ -225,7 +225,7 @@ TEST_F(WindowLaneTest, KeysOfWindowsThatWentDoNotReturnOnTheLane) {
     const auto keys = bind(3);
     ASSERT_OK(keys);
     for (const std::uint32_t key : *keys) EXPECT_TRUE(before.insert(key).second) << round;
-    lane().drop(&owner_);
+    EXPECT_TRUE(lane().drop(&owner_));
   }
   EXPECT_EQ(fake_.uses("alloc_mw"), 300) << "the device is not asked again";
   expect_nothing_left();
@@ -239,7 +239,7 @@ TEST_F(WindowLaneTest, WindowWithoutAKeyLeftIsPassedOver) {
     const auto keys = bind(1);
     ASSERT_OK(keys);
     EXPECT_TRUE(before.insert(keys->front()).second) << round;
-    lane().drop(&owner_);
+    EXPECT_TRUE(lane().drop(&owner_));
   }
   expect_nothing_left();
 }
@@ -283,7 +283,7 @@ TEST_F(WindowLaneTest, WindowThatIsNotTakenBackBreaksTheLane) {
   ASSERT_OK(bind(2));
   fake_.fail("dealloc_mw", 1, EIO);
   const std::uint64_t failures = verbs::teardown_failure_count();
-  lane().drop(&owner_);
+  EXPECT_TRUE(lane().drop(&owner_));
   EXPECT_EQ(broken(), 1);
   EXPECT_EQ(verbs::teardown_failure_count(), failures + 1) << "the other one is";
 }

@@ -1,0 +1,121 @@
+/// The grants of a session, and their keys.
+
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+#include "transport/rdma/registration_grant.h"
+#include "transport/rdma/server_endpoint.h"
+
+namespace remora::transport::rdma {
+
+namespace {
+
+/// Of all windows of a grant, and a little more for each; a device needs microseconds.
+constexpr std::chrono::seconds kBindTime{2};
+
+/// Of a registration whose addresses are those of its memory.
+std::vector<WireExtent> extents_where_memory_is(const GrantRequest& request) {
+  std::vector<WireExtent> extents;
+  extents.reserve(request.extents.size());
+  std::uint64_t start_bytes = 0;
+  for (const MemoryStretch& stretch : request.extents) {
+    extents.push_back({.start_bytes = start_bytes,
+                       .length_bytes = stretch.length_bytes,
+                       .remote_address = reinterpret_cast<std::uintptr_t>(stretch.address)});
+    start_bytes += stretch.length_bytes;
+  }
+  return extents;
+}
+
+}  // namespace
+
+Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
+  if (const auto rails = this->rails()) return grant_on_rails(*rails, request);
+  // Registrations and windows are reached where the memory is.
+  if (request.address != 0 &&
+      request.address != reinterpret_cast<std::uintptr_t>(request.extents.front().address))
+    return other_address();
+  if (by_windows_) return grant_windows(request);
+  const std::shared_ptr<GrantDomain> domain = this->domain();
+  if (domain == nullptr) return gone();
+  Grant made;
+  // The client holds the addresses already: a registration at others is no use to it.
+  if (request.address != 0) made.extents = extents_where_memory_is(request);
+  auto registered = std::make_unique<RegistrationGrant>(request);
+  if (auto status = registered->register_in(domain, made.extents); !status) {
+    give_up(*registered);
+    return status.error();
+  }
+  made.handle = std::move(registered);
+  if (renews_keys_) set_lane_keys(made);
+  return made;
+}
+
+Result<Grant> RdmaServerEndpoint::grant_windows(const GrantRequest& request) {
+  auto windows = WindowGrant::create(leased_, request);
+  if (!windows) return windows.error();
+  Grant made;
+  made.handle = std::move(*windows);
+  if (auto status = renew(made); !status) {
+    give_up(*made.handle);
+    return status.error();
+  }
+  return made;
+}
+
+void RdmaServerEndpoint::give_up(GrantHandle& refused) noexcept {
+  const Status revoked = refused.revoke();
+  if (revoked) return;
+  log::warn(
+      "rdma: {}: what a refused grant has left on {} cannot be taken back ({}): the lanes end",
+      peer_, device_, revoked.error().message());
+  if (const auto left = rails()) left->retire();
+  end_lanes()();
+  end_sharing_sessions();
+}
+
+Status RdmaServerEndpoint::renew(Grant& grant) noexcept {
+  if (auto* const of_rails = dynamic_cast<RailGrant*>(grant.handle.get())) {
+    const auto rails = this->rails();
+    return rails == nullptr ? Status{gone()} : renew_on_rails(*rails, *of_rails, grant, false);
+  }
+  auto* const registered = dynamic_cast<RegistrationGrant*>(grant.handle.get());
+  if (registered == nullptr) return renew_windows(grant);
+  const std::shared_ptr<GrantDomain> domain = this->domain();
+  if (domain == nullptr) return gone();
+  // The device has returned, and what was registered with it before has gone.
+  if (!registered->is_in(*domain))
+    if (auto status = registered->register_in(domain, grant.extents); !status) return status;
+  set_lane_keys(grant);
+  return {};
+}
+
+Status RdmaServerEndpoint::renew_windows(Grant& grant) {
+  auto* windows = dynamic_cast<WindowGrant*>(grant.handle.get());
+  if (windows == nullptr) return {};
+  if (windows->leased() != leased_) {
+    auto made = WindowGrant::create(leased_, windows->request());
+    if (!made) return made.error();
+    // After an error the grant keeps what it has, so that its end says the same.
+    if (auto revoked = windows->revoke(); !revoked) return revoked;
+    windows = made->get();
+    grant.handle = std::move(*made);
+  }
+  return windows->renew(window_lanes(), grant.extents, grant.lane_keys, deadline_after(kBindTime));
+}
+
+void RdmaServerEndpoint::set_lane_keys(Grant& grant) {
+  const remora::detail::MutexLock lock{mutex_};
+  std::vector<bool> there;
+  for (const ServerLane& lane : lanes_) {
+    if (there.size() <= lane.number) there.resize(lane.number + 1);
+    there[lane.number] = true;
+  }
+  grant.lane_keys = {.lanes = there.size(), .keys = {}};
+  for (const WireExtent& extent : grant.extents)
+    for (const bool is_there : there)
+      grant.lane_keys.keys.push_back(is_there ? extent.remote_key : 0);
+}
+
+}  // namespace remora::transport::rdma

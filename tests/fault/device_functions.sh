@@ -1,0 +1,109 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154  # what the scripts read and set that source this
+# Sourced by device_faults.sh and rail_faults.sh: checks, a server and a verifying load in a guest of
+# ci/vm with root and Soft-RoCE. They set `tree`, and get the programs of it, the guest's `device`,
+# `netdev` and `address`, and a folder `work`, which is removed at the end. Outside a guest the script
+# ends here.
+
+script=${0##*/}
+load=$tree/tests/fault/fault_load server_program=$tree/apps/remora-server remora=$tree/apps/remora
+device=${REMORA_VM_DEVICE:-rxe0} netdev=${REMORA_VM_NETDEV:-veth0} address=${REMORA_VM_ADDRESS:-}
+if [[ ! $address ]]; then
+  if [[ ${REMORA_REQUIRE_DEVICE:-} == 1 ]]; then
+    echo "$script: no guest of ci/vm, and a device is required" >&2
+    exit 1
+  fi
+  echo "$script: skipped: this is no guest of ci/vm"
+  exit 77
+fi
+work=$(mktemp -d "/tmp/${script%.sh}.XXXXXX")
+failures=0 server='' loader=''
+
+# shellcheck disable=SC2317  # a trap
+cleanup() {
+  for child in $loader $server; do kill -KILL "$child" 2>/dev/null || true; done
+  wait 2>/dev/null || true
+  if ((failures != 0)); then
+    tail -n 80 "$work"/*.log "$work"/*.err 2>/dev/null || true
+  fi
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+# set_rounds ROUNDS LONG: sets `rounds` by REMORA_FAULT_ROUNDS: a number, or `long`.
+set_rounds() {
+  rounds=${REMORA_FAULT_ROUNDS:-$1}
+  [[ $rounds == long ]] && rounds=$2
+  [[ $rounds =~ ^[0-9]+$ ]] || rounds=$1
+}
+
+is() {
+  local name=$1
+  shift
+  if "$@"; then
+    echo "ok: $name"
+  else
+    echo "FAILED: $name: $*"
+    failures=$((failures + 1))
+  fi
+}
+at_most() { (($1 <= $2)); }
+at_least() { (($1 >= $2)); }
+# await TENTHS COMMAND...: until it succeeds.
+await() {
+  local tries=$1
+  shift
+  while ! "$@"; do
+    ((tries-- > 0)) || return 1
+    sleep 0.1
+  done
+}
+ms() { date +%s%3N; }
+# add_veth ADDRESS: the interface `a0`, for a second device.
+add_veth() {
+  ip link add a0 mtu 9000 type veth peer name a1 mtu 9000
+  ip addr add "$1/24" dev a0
+  ip link set a0 up
+  ip link set a1 up
+}
+# delete_device NAME WHAT: `rdma link del` must not wait for the programs that use the device.
+delete_device() {
+  local began took
+  began=$(ms)
+  timeout 60 rdma link del "$1" || true
+  took=$(($(ms) - began))
+  is "$2: 'rdma link del' returned within 5 s ($took ms)" at_most "$took" 5000
+}
+
+# start_server: its configuration is read from standard input.
+start_server() {
+  cat >"$work/server.yaml"
+  "$server_program" --config "$work/server.yaml" >"$work/server.log" 2>&1 &
+  server=$!
+  await 300 ready
+}
+stop_server() {
+  kill -TERM "$server"
+  wait "$server" || true
+  server=''
+}
+ready() { curl -sf --max-time 2 -o /dev/null http://127.0.0.1:9471/readyz; }
+series() { curl -sf --max-time 2 http://127.0.0.1:9471/metrics | awk -v name="$1" 'index($0, name) == 1 { sum += $NF } END { print sum + 0 }'; }
+resumed() { [[ $(series remora_server_sessions_resumed_total) -ge $1 ]]; }
+
+# run_load OPTION...: in the background.
+run_load() {
+  "$load" --rate 2000 --json "$@" >"$work/load.json" 2>"$work/load.err" &
+  loader=$!
+}
+# judge_load NAME: the load's own judgement: an operation that was late, a wrong byte, an atomic too
+# many.
+judge_load() {
+  local code=0
+  wait "$loader" || code=$?
+  loader=''
+  is "$1: the load found nothing wrong" test "$code" = 0
+  is "$1: no violation" test "$(jq -r .violations_total "$work/load.json")" = 0
+  jq -c '{ok, failed, interrupted, resumed, lost, longest_verdict_ms, longest_overrun_ms, longest_silence_ms}' \
+    "$work/load.json" || true
+}
