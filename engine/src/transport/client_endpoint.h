@@ -97,6 +97,12 @@ class ClientEndpoint {
     (void)deadline;
     return 1;
   }
+  /// A grant of the session has no key for that lane, by its number: its device of the server has
+  /// no room. The lanes of the next connection go over other rails. False: there are no rails.
+  virtual bool leave_rail_of(std::size_t lane) {
+    (void)lane;
+    return false;
+  }
   /// A rail that no lane is on can be reached again: the lanes of a new connection would use it.
   [[nodiscard]] virtual bool rail_returned() const noexcept { return false; }
   /// Null where local memory needs no registration.

@@ -104,7 +104,7 @@ std::vector<RailAddress> RailPlan::in_order() const {
   std::vector<const Known*> order;
   for (const Known& each : known_) order.push_back(&each);
   const auto failed = std::stable_partition(order.begin(), order.end(), [](const Known* each) {
-    return !each->failed || each->answered;
+    return !each->left_out && (!each->failed || each->answered);
   });
   std::stable_sort(failed, order.end(),
                    [](const Known* a, const Known* b) { return a->failed_at < b->failed_at; });

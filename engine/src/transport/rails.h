@@ -81,8 +81,8 @@ class RailPlan {
   void set_first(const std::string& first);
   /// What the server has told. An address that is there already gets its device.
   void learn(const std::vector<RailAddress>& told);
-  /// Those that answer, as far as is known, in the order in which they were learned; then the
-  /// others, those first that failed longest ago.
+  /// Those that lanes may go over and that answer, as far as is known, in the order in which they
+  /// were learned; then the others, those first that failed longest ago.
   [[nodiscard]] std::vector<RailAddress> in_order() const;
   /// Those that answer, as far as is known.
   [[nodiscard]] std::vector<RailAddress> up() const;
@@ -95,7 +95,7 @@ class RailPlan {
   /// An address that failed was asked again, and did not answer. The pause doubles for one over
   /// which no connection was ever made: it may lead nowhere from here.
   void set_silent(const std::string& address, Clock::time_point now);
-  /// The server takes no lanes over the address: it is left out of up() from now on.
+  /// No lanes can go over the address: it is left out of up() and usable() from now on.
   void leave_out(const std::string& address);
   /// A connection over the address was made.
   void set_up(const std::string& address);

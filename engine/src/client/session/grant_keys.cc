@@ -33,6 +33,10 @@ bool is_shortage(const Status& renewed) noexcept {
                       renewed.error().code() == Code::kLimitExceeded);
 }
 
+Error other_grant() {
+  return Error{Code::kProtocol, "resume"}.with_subject("keys of another grant");
+}
+
 /// Tokens of a grant; `before` is what the transport holds for it.
 struct HeldTokens {
   std::shared_ptr<RkeyTable> table;
@@ -190,8 +194,19 @@ Status GrantKeys::reattach_one(const HeldGrant& grant) {
   return answer ? Status{} : Status{answer.error()};
 }
 
+Status GrantKeys::check_renewed(const WireExtent& have, const control::Extent& extent) {
+  if (extent.length_bytes() != have.length_bytes || extent.address() != have.remote_address)
+    return other_grant();
+  if (has_lane_keys(extent)) return {};
+  const auto& keys = extent.lane_keys();
+  const auto lane = static_cast<std::size_t>(
+      std::find(keys.begin(), keys.end(), RkeyTable::kNoKey) - keys.begin());
+  if (lane >= lane_count() || !session_.channel().endpoint()->leave_rail_of(lane))
+    return other_grant();
+  return Error{Code::kConnectionLost, "resume"}.with_subject("a rail without room for a grant");
+}
+
 Status GrantKeys::renew_keys_of(const HeldGrant& grant) {
-  const Error malformed = Error{Code::kProtocol, "resume"}.with_subject("keys of another grant");
   const Deadline deadline =
       Clock::now() + kRenewTime + kRenewWindowTime * (grant.extents.size() * lane_count());
   for (std::size_t first = 0; first < grant.extents.size();) {
@@ -202,12 +217,10 @@ Status GrantKeys::renew_keys_of(const HeldGrant& grant) {
     if (!answer) return answer.error();
     const auto& page = answer->reply.extents().extents();
     if (page.empty() || static_cast<std::size_t>(page.size()) > grant.extents.size() - first)
-      return malformed;
+      return other_grant();
     for (const control::Extent& extent : page) {
       const WireExtent& have = grant.extents[first++];
-      if (extent.length_bytes() != have.length_bytes || extent.address() != have.remote_address ||
-          !has_lane_keys(extent))
-        return malformed;
+      if (auto status = check_renewed(have, extent); !status) return status;
       set_lane_keys(have.remote_key, extent);
     }
   }

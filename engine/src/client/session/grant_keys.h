@@ -57,6 +57,10 @@ class GrantKeys {
  private:
   [[nodiscard]] std::size_t lane_count() const noexcept;
   [[nodiscard]] bool has_lane_keys(const control::Extent& extent) const noexcept;
+  /// Of an extent of a grant that the server had given. Errors: kProtocol; kConnectionLost: a
+  /// device of the server has no room for the grant, and the next connection leaves it out.
+  [[nodiscard]] Status check_renewed(const transport::WireExtent& have,
+                                     const control::Extent& extent);
   /// Only if has_lane_keys(extent).
   void set_lane_keys(std::uint32_t token, const control::Extent& extent) noexcept;
   /// Does `what` for each held grant. A grant for which that fails is revoked, here and at the

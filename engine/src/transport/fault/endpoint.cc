@@ -65,6 +65,7 @@ class FaultEndpoint final : public ClientEndpoint {
     real_->learn_rails(device, told);
   }
   std::size_t find_rails(Deadline deadline) override { return real_->find_rails(deadline); }
+  bool leave_rail_of(std::size_t lane) override { return real_->leave_rail_of(lane); }
   [[nodiscard]] bool rail_returned() const noexcept override { return real_->rail_returned(); }
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
     return real_->memory_domain();

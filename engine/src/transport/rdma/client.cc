@@ -149,6 +149,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
       lane = open_lane_over(rail, ticket, depth, last ? deadline : Clock::now() + left / 2);
       if (lane) {
         rails_->plan().set_up(rail.peer.host());
+        addresses_.push_back(rail.peer.host());
         return lane;
       }
       log::debug("rdma: no lane from {} to {}: {}", rail.shown->device, rail.shown->address,
@@ -260,6 +261,11 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   std::size_t find_rails(Deadline deadline) override {
     return rails_ == nullptr || keys_ == nullptr ? 1 : rails_->find(deadline);
   }
+  bool leave_rail_of(std::size_t lane) override {
+    if (rails_ == nullptr || lane >= addresses_.size()) return false;
+    rails_->plan().leave_out(addresses_[lane]);
+    return true;
+  }
   [[nodiscard]] bool rail_returned() const noexcept override {
     return rails_ != nullptr && rails_->plan().any_answered();
   }
@@ -338,6 +344,7 @@ class RdmaClientEndpoint final : public ClientEndpoint {
   std::shared_ptr<RkeyTable>
       keys_;  ///< null: one key for all lanes; used, as the next, by the thread that opens lanes
   std::uint32_t lanes_opened_ = 0;
+  std::vector<std::string> addresses_;  ///< of the server, of each lane; with rails
 };
 
 /// A step of connecting that has run out of time says why, where verbs/ does not.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -138,18 +137,29 @@ std::size_t ClientRails::find(Deadline deadline) {
 }
 
 /// The lanes go over the first usable addresses of the plan, or, while one of these does not
-/// answer, over another one.
+/// answer, over another one; over an address that is left out only where there is no other.
 void ClientRails::take_turns() {
   homes_ = plan_->usable();
-  if (homes_.size() > plan_->choice().max) homes_.resize(plan_->choice().max);
-  const auto addresses_of = [](const auto& from, auto address) {
-    std::vector<std::string> addresses;
-    std::transform(from.begin(), from.end(), std::back_inserter(addresses), address);
-    return addresses;
+  const auto is_usable = [this](const std::string& address) {
+    return std::any_of(homes_.begin(), homes_.end(),
+                       [&](const RailAddress& each) { return each.address == address; });
   };
-  turns_ =
-      rails_of_lanes(addresses_of(homes_, [](const RailAddress& each) { return each.address; }),
-                     addresses_of(rails_, [](const ClientRail& each) { return each.peer.host(); }));
+  std::vector<std::string> addresses;
+  std::vector<std::size_t> numbers;
+  for (std::size_t i = 0; i < rails_.size(); ++i)
+    if (std::string address = rails_[i].peer.host(); is_usable(address)) {
+      addresses.push_back(std::move(address));
+      numbers.push_back(i);
+    }
+  if (addresses.empty()) {
+    addresses.push_back(first_address_);
+    numbers.push_back(0);
+  }
+  if (homes_.size() > plan_->choice().max) homes_.resize(plan_->choice().max);
+  std::vector<std::string> homes;
+  for (const RailAddress& each : homes_) homes.push_back(each.address);
+  turns_ = rails_of_lanes(homes, addresses);
+  for (std::size_t& rail : turns_) rail = numbers[rail];
 }
 
 ClientRail ClientRails::of_lane(std::size_t lane, std::size_t attempt) const {

@@ -232,7 +232,7 @@ Result<Grant> RdmaServerEndpoint::grant_windows(const GrantRequest& request) {
 Status RdmaServerEndpoint::renew(Grant& grant) noexcept {
   if (auto* const of_rails = dynamic_cast<RailGrant*>(grant.handle.get())) {
     const auto rails = this->rails();
-    return rails == nullptr ? Status{gone()} : renew_on_rails(*rails, *of_rails, grant);
+    return rails == nullptr ? Status{gone()} : renew_on_rails(*rails, *of_rails, grant, false);
   }
   auto* const registered = dynamic_cast<RegistrationGrant*>(grant.handle.get());
   if (registered == nullptr) return renew_windows(grant);

@@ -194,7 +194,11 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   Status renew_windows(Grant& grant);
   [[nodiscard]] std::shared_ptr<SessionRails> rails();
   Result<Grant> grant_on_rails(SessionRails& rails, const GrantRequest& request);
-  Status renew_on_rails(SessionRails& rails, RailGrant& handle, Grant& grant);
+  /// Registers the grant on the devices of the lanes, and tells its keys. `everywhere`: it is an
+  /// error where one of them has no room; else the keys of its lanes are 0 there, unless no device
+  /// has room.
+  Status renew_on_rails(SessionRails& rails, RailGrant& handle, Grant& grant, bool everywhere);
+  [[nodiscard]] std::vector<SessionRails::Place> places_of_lanes(const SessionRails& rails);
   /// The domain of the next lane, which is of `device`.
   [[nodiscard]] Result<verbs::ProtectionDomain> lane_domain(const verbs::Device& device,
                                                             const GrantBudgets& budgets)

@@ -55,15 +55,39 @@ Result<Grant> RdmaServerEndpoint::grant_on_rails(SessionRails& rails, const Gran
   if (move == 0) return other_address();
   auto handle = std::make_unique<RailGrant>(request, move);
   Grant made;
-  if (auto status = renew_on_rails(rails, *handle, made); !status) return status.error();
+  // What the client holds already stays, also where it is registered on some devices only.
+  const bool everywhere = request.address == 0;
+  if (auto status = renew_on_rails(rails, *handle, made, everywhere); !status)
+    return status.error();
   made.handle = std::move(handle);
   return made;
 }
 
-Status RdmaServerEndpoint::renew_on_rails(SessionRails& rails, RailGrant& handle, Grant& grant) {
+std::vector<SessionRails::Place> RdmaServerEndpoint::places_of_lanes(const SessionRails& rails) {
+  auto places = rails.places();
+  const remora::detail::MutexLock lock{mutex_};
+  std::erase_if(places, [&](const SessionRails::Place& place) {
+    mutex_.assert_held();
+    return std::none_of(lanes_.begin(), lanes_.end(), [&](const ServerLane& lane) {
+      return lane.connection->device() == place.domain.device();
+    });
+  });
+  return places;
+}
+
+Status RdmaServerEndpoint::renew_on_rails(SessionRails& rails, RailGrant& handle, Grant& grant,
+                                          bool everywhere) {
   handle.leave_device();
-  for (const SessionRails::Place& place : rails.places())
-    if (auto status = handle.register_on(place); !status) return status;
+  Status failed;
+  bool any = false;
+  for (const SessionRails::Place& place : places_of_lanes(rails)) {
+    const auto status = handle.register_on(place);
+    any = any || status.ok();
+    if (status) continue;
+    if (everywhere) return status;
+    failed = status;
+  }
+  if (!failed && !any) return failed;
   grant.extents = handle.extents();
   const remora::detail::MutexLock lock{mutex_};
   std::vector<verbs::Device> device_of;  // by number of the lane; empty: there is no such lane

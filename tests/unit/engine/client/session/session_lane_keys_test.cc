@@ -115,6 +115,26 @@ TEST_F(SessionResumeTest, KeysOfAnotherGrantAreNotTaken) {
   EXPECT_EQ(asked(&Request::has_extents).size(), 2U);
 }
 
+TEST_F(SessionResumeTest, RailWithoutRoomForAGrantIsLeftAndTheGrantGoesOn) {
+  script_->by_lane = true;
+  start();
+  const Region region = open();
+  {
+    const std::lock_guard lock{script_->mutex};
+    script_->roomless_lane = 0;
+  }
+  hang_up();
+  ASSERT_TRUE(told_soon("IR"));
+  EXPECT_EQ(asked(&Request::has_hello).size(), 3U) << "the second connection was over that rail";
+  EXPECT_NE(key_of(3, 1, 0), transport::RkeyTable::kNoKey);
+  std::array<std::byte, 64> bytes{};
+  Queue queue = region.queue({.depth = 4}).value();
+  queue.write(ByteOffset{0}, bytes);
+  ASSERT_TRUE(queue.submit());
+  EXPECT_TRUE(last_lane()->soon_posted(1));
+  session_->fail(Reason::kPeerGone);
+}
+
 TEST_F(SessionResumeTest, GrantWithoutAKeyForEachLaneIsNotOpened) {
   script_->by_lane = true;
   script_->keyless_lanes = 8;

@@ -104,6 +104,7 @@ struct Script {
   int keyless_lanes = 0;                                ///< of the eight there might be
   std::uint64_t keyless_grant = 0;                      ///< gets none a second time,
   int keyless_times = std::numeric_limits<int>::max();  ///< so often
+  int roomless_lane = -1;   ///< of a grant that is renewed; its rail is left when the client asks
   int rail_returns_on = 0;  ///< the connection whose lanes lack a rail that has answered again
   int strange_pages = 0;    ///< so many are of another grant
   std::vector<std::shared_ptr<transport::RkeyTable>> tables;  ///< of each connection
@@ -155,6 +156,12 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
     auto lane = std::make_unique<ResumedLane>(8, script_->transfer_bytes_max);
     script_->lanes.push_back(lane.get());
     return std::unique_ptr<transport::Lane>{std::move(lane)};
+  }
+  bool leave_rail_of(std::size_t lane) override {
+    const std::lock_guard lock{script_->mutex};
+    if (static_cast<int>(lane) != script_->roomless_lane) return false;
+    script_->roomless_lane = -1;
+    return true;
   }
   [[nodiscard]] bool rail_returned() const noexcept override {
     const std::lock_guard lock{script_->mutex};
@@ -230,6 +237,9 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
         return reply;
       }
       fill(*reply.mutable_extents()->add_extents(), grant_id);
+      if (script_->roomless_lane >= 0)
+        reply.mutable_extents()->mutable_extents(0)->set_lane_keys(script_->roomless_lane,
+                                                                   transport::RkeyTable::kNoKey);
       if (script_->strange_pages > 0) {
         --script_->strange_pages;
         reply.mutable_extents()->mutable_extents(0)->set_length_bytes(8192);
@@ -283,6 +293,7 @@ class SharedEndpoint final : public transport::ClientEndpoint {
                                                      Deadline deadline) noexcept override {
     return real_->open_lane(ticket, depth, deadline);
   }
+  bool leave_rail_of(std::size_t lane) override { return real_->leave_rail_of(lane); }
   [[nodiscard]] bool rail_returned() const noexcept override { return real_->rail_returned(); }
   Status use_lane_keys(std::shared_ptr<transport::RkeyTable> keys) noexcept override {
     return real_->use_lane_keys(std::move(keys));

@@ -2,6 +2,7 @@
 
 #include "transport/rdma/session_rails.h"
 
+#include <array>
 #include <gtest/gtest.h>
 #include <memory>
 #include <optional>
@@ -205,6 +206,48 @@ TEST_F(SessionRailsTest, LanesOfTwoDevicesHaveKeysOfTheirOwn) {
   EXPECT_TRUE(grant->handle->revoke());
   *grant = {};
   endpoint.reset();
+}
+
+/// Pages are pinned, and count, on each device anew.
+TEST_F(SessionRailsTest, DeviceWithoutRoomCostsNoGrantThatAnotherOneHas) {
+  auto endpoint = connect();
+  ASSERT_OK(add_lane(*endpoint, 0, 0));
+  std::array<std::optional<Grant>, 3> grants;  // all that there is room for
+  for (auto& each : grants) {
+    auto made = endpoint->grant(request());
+    ASSERT_OK(made);
+    each.emplace(std::move(*made));
+  }
+  ASSERT_OK(add_lane(*endpoint, 1, 1));
+  Grant& first = *grants[0];
+  const std::uint32_t key = first.extents.front().remote_key;
+  ASSERT_OK(endpoint->use_lane_keys()->renew(first));
+  EXPECT_EQ(first.lane_keys.keys, (std::vector<std::uint32_t>{key, 0}));
+  EXPECT_CODE(endpoint->grant(request()), kLimitExceeded);  // a new grant is everywhere or not
+  for (auto& each : grants) {
+    EXPECT_TRUE(each->handle->revoke());
+    each.reset();
+  }
+  endpoint.reset();
+}
+
+TEST_F(SessionRailsTest, GrantIsRegisteredWhereLanesAre) {
+  auto before = connect();
+  ASSERT_OK(add_lane(*before, 0, 0));
+  ASSERT_OK(add_lane(*before, 1, 1));
+  before->shutdown();
+  before->destroy_lanes();
+  route_over(0);
+  auto next = connect();
+  ASSERT_OK(next->take_over(*before));
+  ASSERT_OK(add_lane(*next, 0, 0));
+  const std::uint64_t used = registrations_->used();
+  auto grant = next->grant(request());
+  ASSERT_OK(grant);
+  EXPECT_EQ(registrations_->used(), used + 1);
+  *grant = {};
+  before.reset();
+  next.reset();
 }
 
 TEST_F(SessionRailsTest, SessionResumesOverTheOtherDeviceWithItsGrants) {
