@@ -106,8 +106,10 @@ Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
     events_.remove(channel_->buffers.event_fd());
     message = *channel_end_;
   }
-  if ((!message || !status) && keeps_back()) return std::optional<ControlMessage>{};
-  if (message && !status) return status.error();
+  // hit_by() may have kept back a failure that shows on nothing here.
+  const bool fails = !message || !status || kept_back_until_;
+  if (fails && keeps_back()) return std::optional<ControlMessage>{};
+  if (message && fails) return status ? gone() : status.error();
   return message;
 }
 

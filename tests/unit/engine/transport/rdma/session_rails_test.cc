@@ -297,5 +297,20 @@ TEST_F(SessionRailsTest, EndOfTheChannelIsKeptBackForTheLanes) {
   endpoint.reset();
 }
 
+/// As of a completion queue that has failed: it tells nothing by itself.
+TEST_F(SessionRailsTest, FailureThatADeviceTellsByAnEventAloneEndsTheSession) {
+  auto endpoint = connect();
+  ASSERT_OK(add_lane(*endpoint, 0, 0));
+  EXPECT_FALSE(endpoint->hit_by({.device = "fake0"})) << "it is kept back";
+  const auto kept_back = endpoint->receive();
+  ASSERT_TRUE(kept_back.ok()) << kept_back.error();
+  EXPECT_FALSE(kept_back->has_value());
+  const Deadline until = Clock::now() + std::chrono::seconds{10};
+  while (endpoint->receive() && Clock::now() < until) {
+  }
+  EXPECT_CODE(endpoint->receive(), kConnectionLost);
+  endpoint.reset();
+}
+
 }  // namespace
 }  // namespace remora::transport::rdma
