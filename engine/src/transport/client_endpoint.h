@@ -103,6 +103,9 @@ class ClientEndpoint {
     (void)lane;
     return false;
   }
+  /// The path of that lane does not carry data any more, whatever the connection manager says:
+  /// other rails go before it, until it is asked again. Any thread, once the lanes are open.
+  virtual void rail_failed(std::size_t lane) { (void)lane; }
   /// A rail that no lane is on can be reached again: the lanes of a new connection would use it.
   [[nodiscard]] virtual bool rail_returned() const noexcept { return false; }
   /// Null where local memory needs no registration.

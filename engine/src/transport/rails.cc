@@ -134,7 +134,11 @@ void RailPlan::set_failed(const std::string& address, Clock::time_point now) {
   const remora::detail::MutexLock lock{mutex_};
   Known* const known = find(address);
   if (known == nullptr) return;
-  known->pause = std::clamp(2 * known->pause, kFirstPause, kMaxPause);
+  if (known->up_since && now - *known->up_since >= 2 * kMaxPause) known->pause = {};
+  known->up_since.reset();
+  // The other lanes on it, and further attempts to connect, tell the same failure.
+  if (!known->failed || known->answered)
+    known->pause = std::clamp(2 * known->pause, kFirstPause, kMaxPause);
   known->failed = true;
   known->answered = false;
   known->failed_at = now;
@@ -153,13 +157,20 @@ void RailPlan::leave_out(const std::string& address) {
   if (Known* const known = find(address)) known->left_out = true;
 }
 
-void RailPlan::set_up(const std::string& address) {
+void RailPlan::set_up(const std::string& address, Clock::time_point now) {
   const remora::detail::MutexLock lock{mutex_};
   Known* const known = find(address);
   if (known == nullptr) return;
+  if (!known->up_since) known->up_since = now;
   known->failed = known->answered = false;
   known->worked = true;
-  known->pause = std::chrono::milliseconds{0};
+}
+
+bool RailPlan::has_failed(const std::string& address) const {
+  const remora::detail::MutexLock lock{mutex_};
+  return std::any_of(known_.begin(), known_.end(), [&](const Known& each) {
+    return each.address.address == address && each.failed && !each.answered;
+  });
 }
 
 void RailPlan::set_spare(const std::string& address) {

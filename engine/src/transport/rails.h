@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,7 +71,7 @@ struct LaneRail {
 /// the session. Thread-safe.
 class RailPlan {
  public:
-  /// An address that did not answer is asked again after this time, which doubles up to kMaxPause.
+  /// An address that failed is asked again after this time, which doubles up to kMaxPause.
   static constexpr std::chrono::milliseconds kFirstPause{1000};
   static constexpr std::chrono::milliseconds kMaxPause{30'000};
 
@@ -90,7 +91,8 @@ class RailPlan {
   /// learned.
   [[nodiscard]] std::vector<RailAddress> usable() const;
 
-  /// A connection over the address failed.
+  /// A connection over the address failed. The pause until it is asked again doubles for each
+  /// failure after it was taken back, until it has worked for 2 * kMaxPause.
   void set_failed(const std::string& address, Clock::time_point now);
   /// An address that failed was asked again, and did not answer. The pause doubles for one over
   /// which no connection was ever made: it may lead nowhere from here.
@@ -98,7 +100,9 @@ class RailPlan {
   /// No lanes can go over the address: it is left out of up() and usable() from now on.
   void leave_out(const std::string& address);
   /// A connection over the address was made.
-  void set_up(const std::string& address);
+  void set_up(const std::string& address, Clock::time_point now);
+  /// It has failed, and has not answered since.
+  [[nodiscard]] bool has_failed(const std::string& address) const;
   /// The session has as many rails as it may have without this one.
   void set_spare(const std::string& address);
   /// The next address that failed and is to be asked again; empty: none is due.
@@ -116,6 +120,7 @@ class RailPlan {
     bool left_out = false;
     bool worked = false;  ///< a connection over it was made once
     Clock::time_point failed_at{};
+    std::optional<Clock::time_point> up_since{};  ///< a connection over it, since it failed
     std::chrono::milliseconds pause{0};
   };
   [[nodiscard]] Known* find(const std::string& address) REMORA_REQUIRES(mutex_);

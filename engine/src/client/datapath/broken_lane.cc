@@ -272,6 +272,7 @@ void QueuedLaneDriver::go_on() noexcept {
     end_.told = end_.victims_ended = end_.asked = false;
     end_.reason = Reason::kNone;
     fault_.store(LaneFault::kNone, std::memory_order_relaxed);
+    unanswered_.store(false, std::memory_order_relaxed);
     broken_.store(false, std::memory_order_release);
     breaking_.store(false, std::memory_order_release);
     // progress_and_arm() did not arm the broken lane for callers that sleep in an event loop.

@@ -238,6 +238,8 @@ void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus st
   Posted& posted = posted_at(sequence);
   if (posted.run_count > 1) cut_run(sequence, 1);
   retired_sequence_ = sequence + 1;
+  if (status == CompletionStatus::kRetryExceeded)
+    unanswered_.store(true, std::memory_order_relaxed);
   if (keep_read_for_next_lane(posted, status, vendor_error, tally)) return;
   if (refused_by_peer(status) || local_fault(status)) blame(LaneFault::kRefused);
   const Opcode opcode = posted.operation->request.opcode;

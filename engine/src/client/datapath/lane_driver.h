@@ -176,6 +176,11 @@ class LaneDriver {
     fault_.compare_exchange_strong(none, fault, std::memory_order_relaxed);
   }
   [[nodiscard]] LaneFault fault() const noexcept { return fault_.load(std::memory_order_relaxed); }
+  /// The lane has broken since the peer's device acknowledged a request no more: its path, or all
+  /// of the server, is down.
+  [[nodiscard]] bool unanswered() const noexcept {
+    return unanswered_.load(std::memory_order_relaxed);
+  }
   /// The lane is broken, or about to be: an operation may have ended with that failure already.
   [[nodiscard]] bool breaking() const noexcept {
     return breaking_.load(std::memory_order_acquire) || broken();
@@ -217,6 +222,7 @@ class LaneDriver {
   std::atomic<bool> broken_{false};
   std::atomic<bool> ending_{false};
   std::atomic<LaneFault> fault_{LaneFault::kNone};
+  std::atomic<bool> unanswered_{false};
 
  private:
   std::atomic<std::uint32_t> server_device_{0};

@@ -141,14 +141,14 @@ class RdmaClientEndpoint final : public ClientEndpoint {
       return open_lane_over({.peer = peer_, .domain = domain_, .column = 0, .shown = nullptr},
                             ticket, depth, deadline);
     Result<std::unique_ptr<Lane>> lane = gone();
-    for (std::size_t attempt = 0; attempt < rails_->count(); ++attempt) {
-      const ClientRail rail = rails_->of_lane(lanes_opened_, attempt);
+    const std::vector<ClientRail> to_try = rails_->of_lane(lanes_opened_);
+    for (const ClientRail& rail : to_try) {
       // A rail that does not answer leaves time for another one.
-      const bool last = attempt + 1 == rails_->count();
+      const bool last = &rail == &to_try.back();
       const auto left = deadline - Clock::now();
       lane = open_lane_over(rail, ticket, depth, last ? deadline : Clock::now() + left / 2);
       if (lane) {
-        rails_->plan().set_up(rail.peer.host());
+        rails_->plan().set_up(rail.peer.host(), Clock::now());
         addresses_.push_back(rail.peer.host());
         return lane;
       }
@@ -265,6 +265,10 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     if (rails_ == nullptr || lane >= addresses_.size()) return false;
     rails_->plan().leave_out(addresses_[lane]);
     return true;
+  }
+  void rail_failed(std::size_t lane) override {
+    if (rails_ != nullptr && lane < addresses_.size())
+      rails_->plan().set_failed(addresses_[lane], Clock::now());
   }
   [[nodiscard]] bool rail_returned() const noexcept override {
     return rails_ != nullptr && rails_->plan().any_answered();
@@ -438,7 +442,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_over_rails(const Uri& uri,
       endpoint = rdma::connect_past_stale(
           until, [&](bool& stale) { return connect_to(*peer, over, until, stale); });
       if (endpoint) {
-        plan.set_up(each.address);
+        plan.set_up(each.address, Clock::now());
         return endpoint;
       }
       log::debug("rdma: {} over {}: {}", each.address, device.empty() ? "its route" : device,

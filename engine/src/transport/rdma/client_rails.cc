@@ -162,14 +162,22 @@ void ClientRails::take_turns() {
   for (std::size_t& rail : turns_) rail = numbers[rail];
 }
 
-ClientRail ClientRails::of_lane(std::size_t lane, std::size_t attempt) const {
+std::vector<ClientRail> ClientRails::of_lane(std::size_t lane) const {
   const std::size_t turn = lane % turns_.size();
-  ClientRail rail = rails_[(turns_[turn] + attempt) % rails_.size()];
-  if (turn >= homes_.size() || homes_[turn].device == rail.shown->server_device) return rail;
-  auto shown = std::make_shared<LaneRail>(*rail.shown);
-  shown->home_device = homes_[turn].device;
-  rail.shown = std::move(shown);
-  return rail;
+  std::vector<ClientRail> rails;
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    ClientRail rail = rails_[(turns_[turn] + i) % rails_.size()];
+    if (turn < homes_.size() && homes_[turn].device != rail.shown->server_device) {
+      auto shown = std::make_shared<LaneRail>(*rail.shown);
+      shown->home_device = homes_[turn].device;
+      rail.shown = std::move(shown);
+    }
+    rails.push_back(std::move(rail));
+  }
+  std::stable_partition(rails.begin(), rails.end(), [this](const ClientRail& each) {
+    return !plan_->has_failed(each.peer.host());
+  });
+  return rails;
 }
 
 void ClientRails::set_failed(const ClientRail& rail, bool refused) {

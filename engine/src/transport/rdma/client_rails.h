@@ -61,10 +61,9 @@ class ClientRails {
   /// how many there may be, also of those that do not answer now: at least 1. **Blocks**, at most
   /// until `deadline`.
   std::size_t find(Deadline deadline);
-  /// The rail of a lane: see rails_of_lanes(). `attempt`: from 0; the next rail for each that has
-  /// failed. Below the number of rails.
-  [[nodiscard]] ClientRail of_lane(std::size_t lane, std::size_t attempt) const;
-  [[nodiscard]] std::size_t count() const noexcept { return rails_.size(); }
+  /// The rails that a lane is to be opened over, until one takes it: first that of
+  /// rails_of_lanes(); those that have failed since they were found go last. At least one.
+  [[nodiscard]] std::vector<ClientRail> of_lane(std::size_t lane) const;
   /// A lane could not be opened over it. `refused`: the server takes none there.
   void set_failed(const ClientRail& rail, bool refused);
 

@@ -59,8 +59,8 @@ TEST_F(RailPlanTest, AddressesThatFailedAreTriedLastAndTheOldestFailureFirst) {
   EXPECT_EQ(joined(plan_.up()), "10.0.2.1");
 }
 
-TEST_F(RailPlanTest, AnAddressThatFailedIsDueAfterAPauseThatDoubles) {
-  plan_.set_up("10.0.1.1");
+TEST_F(RailPlanTest, AnAddressThatFailedIsDueAfterAPause) {
+  plan_.set_up("10.0.1.1", began_);
   plan_.set_failed("10.0.1.1", began_);
   EXPECT_EQ(plan_.due(began_), "");
   EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "10.0.1.1");
@@ -68,8 +68,32 @@ TEST_F(RailPlanTest, AnAddressThatFailedIsDueAfterAPauseThatDoubles) {
   EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "");
   EXPECT_EQ(plan_.due(began_ + 2 * RailPlan::kFirstPause), "10.0.1.1") << "asking costs nothing";
   plan_.set_failed("10.0.1.1", began_);
+  EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "10.0.1.1") << "another lane on it";
+}
+
+/// As of a path on which small packets pass: a connection is made each time, and breaks.
+TEST_F(RailPlanTest, PauseDoublesForAnAddressThatFailsAgainUntilItHasWorkedForLong) {
+  plan_.set_up("10.0.1.1", began_ - std::chrono::hours{1});
+  plan_.set_failed("10.0.1.1", began_);
+  plan_.set_answered("10.0.1.1");
+  plan_.set_spare("10.0.1.1");  // it was found
+  plan_.set_up("10.0.1.1", began_);
+  plan_.set_up("10.0.1.1", began_);  // its second lane
+  EXPECT_FALSE(plan_.has_failed("10.0.1.1"));
+  plan_.set_failed("10.0.1.1", began_);
+  EXPECT_TRUE(plan_.has_failed("10.0.1.1"));
   EXPECT_EQ(plan_.due(began_ + RailPlan::kFirstPause), "");
   EXPECT_EQ(plan_.due(began_ + 2 * RailPlan::kFirstPause), "10.0.1.1");
+  plan_.set_answered("10.0.1.1");
+  EXPECT_FALSE(plan_.has_failed("10.0.1.1"));
+  plan_.set_failed("10.0.1.1", began_);
+  EXPECT_EQ(plan_.due(began_ + 2 * RailPlan::kFirstPause), "") << "it could not be connected to";
+  EXPECT_EQ(plan_.due(began_ + 4 * RailPlan::kFirstPause), "10.0.1.1");
+  plan_.set_answered("10.0.1.1");
+  plan_.set_up("10.0.1.1", began_);
+  const Clock::time_point later = began_ + 2 * RailPlan::kMaxPause;
+  plan_.set_failed("10.0.1.1", later);
+  EXPECT_EQ(plan_.due(later + RailPlan::kFirstPause), "10.0.1.1");
 }
 
 TEST_F(RailPlanTest, AnAddressThatNeverWorkedIsAskedLessAndLess) {
@@ -95,7 +119,7 @@ TEST_F(RailPlanTest, AnAddressThatAnswersIsTakenBackOnce) {
   plan_.set_answered("10.0.1.1");
   EXPECT_TRUE(plan_.any_answered());
   EXPECT_EQ(joined(plan_.up()), "10.0.0.1 10.0.1.1 10.0.2.1");
-  plan_.set_up("10.0.1.1");
+  plan_.set_up("10.0.1.1", began_);
   EXPECT_FALSE(plan_.any_answered());
 }
 

@@ -61,5 +61,31 @@ TEST_F(SessionRailReturnTest, SessionWaitsUntilNothingIsPosted) {
   EXPECT_TRUE(ended.begin()->ok()) << "no operation ends by the return of a rail";
 }
 
+/// Neither a connection event nor the end of the channel tells of a path that carries no data.
+TEST_F(SessionRailReturnTest, RailOfALaneWhoseRequestIsNotAcknowledgedHasFailed) {
+  start();
+  const Region region = open();
+  const auto failed = [&] {
+    const std::lock_guard lock{script_->mutex};
+    return script_->failed_rails;
+  };
+  std::array<std::byte, 64> bytes{};
+  Queue queue = region.queue({.depth = 1}).value();
+  queue.write(ByteOffset{0}, bytes);
+  ASSERT_TRUE(queue.submit());
+  ASSERT_TRUE(last_lane()->soon_posted(1));
+  hang_up();
+  ASSERT_TRUE(told_soon("IR"));
+  EXPECT_EQ(queue.wait(1).size(), 1U);
+  EXPECT_TRUE(failed().empty()) << "the server has ended the lane";
+  queue.write(ByteOffset{0}, bytes);
+  ASSERT_TRUE(queue.submit());
+  ASSERT_TRUE(last_lane()->soon_posted(1));
+  last_lane()->fail(0);
+  EXPECT_EQ(queue.wait(1).size(), 1U);
+  ASSERT_TRUE(told_soon("IRIR"));
+  EXPECT_EQ(failed(), (std::vector<std::size_t>{0}));
+}
+
 }  // namespace
 }  // namespace remora::detail

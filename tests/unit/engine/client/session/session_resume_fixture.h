@@ -106,7 +106,8 @@ struct Script {
   int keyless_times = std::numeric_limits<int>::max();  ///< so often
   int roomless_lane = -1;   ///< of a grant that is renewed; its rail is left when the client asks
   int rail_returns_on = 0;  ///< the connection whose lanes lack a rail that has answered again
-  int strange_pages = 0;    ///< so many are of another grant
+  std::vector<std::size_t> failed_rails;                      ///< numbers of lanes
+  int strange_pages = 0;                                      ///< so many are of another grant
   std::vector<std::shared_ptr<transport::RkeyTable>> tables;  ///< of each connection
   /// Events right behind the Welcome of a resumed session, each sent after the one before is seen.
   std::deque<control::Event> behind_welcome;
@@ -156,6 +157,10 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
     auto lane = std::make_unique<ResumedLane>(8, script_->transfer_bytes_max);
     script_->lanes.push_back(lane.get());
     return std::unique_ptr<transport::Lane>{std::move(lane)};
+  }
+  void rail_failed(std::size_t lane) override {
+    const std::lock_guard lock{script_->mutex};
+    script_->failed_rails.push_back(lane);
   }
   bool leave_rail_of(std::size_t lane) override {
     const std::lock_guard lock{script_->mutex};
@@ -293,6 +298,7 @@ class SharedEndpoint final : public transport::ClientEndpoint {
                                                      Deadline deadline) noexcept override {
     return real_->open_lane(ticket, depth, deadline);
   }
+  void rail_failed(std::size_t lane) override { real_->rail_failed(lane); }
   bool leave_rail_of(std::size_t lane) override { return real_->leave_rail_of(lane); }
   [[nodiscard]] bool rail_returned() const noexcept override { return real_->rail_returned(); }
   Status use_lane_keys(std::shared_ptr<transport::RkeyTable> keys) noexcept override {
