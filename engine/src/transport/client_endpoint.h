@@ -103,6 +103,9 @@ class ClientEndpoint {
     (void)lane;
     return false;
   }
+  /// The server refuses the session for good. True: it may be another server, at an address that
+  /// the URI does not name; the address is left from now on.
+  virtual bool leave_other_server() { return false; }
   /// The path of that lane does not carry data any more, whatever the connection manager says:
   /// other rails go before it, until it is asked again. Any thread, once the lanes are open.
   virtual void rail_failed(std::size_t lane) { (void)lane; }

@@ -89,6 +89,11 @@ void RailPlan::set_first(const std::string& first) {
     std::rotate(known_.begin(), at, at + 1);
 }
 
+bool RailPlan::is_first(const std::string& address) const {
+  const remora::detail::MutexLock lock{mutex_};
+  return !known_.empty() && known_.front().address.address == address;
+}
+
 void RailPlan::learn(const std::vector<RailAddress>& told) {
   const remora::detail::MutexLock lock{mutex_};
   for (const RailAddress& each : told) {

@@ -80,6 +80,7 @@ class RailPlan {
 
   /// `first`: the address that the URI names, as it was resolved last. It stays the first of all.
   void set_first(const std::string& first);
+  [[nodiscard]] bool is_first(const std::string& address) const;
   /// What the server has told. An address that is there already gets its device.
   void learn(const std::vector<RailAddress>& told);
   /// Those that lanes may go over and that answer, as far as is known, in the order in which they

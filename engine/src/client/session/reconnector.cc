@@ -172,9 +172,13 @@ Status Reconnector::resume(Deadline deadline, Deadline until) {
   if (auto status = session_.handshake().say_hello(no_longer_than(kHelloTime)); !status) {
     // With these reasons the server refuses every later attempt, too.
     const Reason reason = status.error().reason();
-    if (reason == Reason::kVersion || reason == Reason::kAuthentication ||
-        reason == Reason::kNewMemory || reason == Reason::kLapsed || reason == Reason::kTooOften)
-      session_.end(reason, ClientMetrics::kPeerGone);
+    const bool final = reason == Reason::kVersion || reason == Reason::kAuthentication ||
+                       reason == Reason::kNewMemory || reason == Reason::kLapsed ||
+                       reason == Reason::kTooOften;
+    if (!final) return status;
+    if (session_.channel().endpoint()->leave_other_server())
+      return status.error().with_reason(Reason::kPeerGone);
+    session_.end(reason, ClientMetrics::kPeerGone);
     return status;
   }
   deadline = no_longer_than(kAttemptTime);

@@ -66,6 +66,7 @@ class FaultEndpoint final : public ClientEndpoint {
   }
   std::size_t find_rails(Deadline deadline) override { return real_->find_rails(deadline); }
   bool leave_rail_of(std::size_t lane) override { return real_->leave_rail_of(lane); }
+  bool leave_other_server() override { return real_->leave_other_server(); }
   void rail_failed(std::size_t lane) override { real_->rail_failed(lane); }
   [[nodiscard]] bool rail_returned() const noexcept override { return real_->rail_returned(); }
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {

@@ -266,6 +266,11 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     rails_->plan().leave_out(addresses_[lane]);
     return true;
   }
+  bool leave_other_server() override {
+    if (rails_ == nullptr || rails_->plan().is_first(peer_.host())) return false;
+    rails_->plan().leave_out(peer_.host());
+    return true;
+  }
   void rail_failed(std::size_t lane) override {
     if (rails_ != nullptr && lane < addresses_.size())
       rails_->plan().set_failed(addresses_[lane], Clock::now());

@@ -50,6 +50,8 @@ class RailPlanTest : public ::testing::Test {
 TEST_F(RailPlanTest, WhatTheServerTellsNamesTheAddressOfTheUri) {
   ASSERT_EQ(plan_.in_order().size(), 3U);
   EXPECT_EQ(plan_.in_order().front().device, "mlx5_0");
+  EXPECT_TRUE(plan_.is_first("10.0.0.1"));
+  EXPECT_FALSE(plan_.is_first("10.0.1.1"));
 }
 
 TEST_F(RailPlanTest, AddressesThatFailedAreTriedLastAndTheOldestFailureFirst) {

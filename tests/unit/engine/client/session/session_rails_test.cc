@@ -87,5 +87,20 @@ TEST_F(SessionRailReturnTest, RailOfALaneWhoseRequestIsNotAcknowledgedHasFailed)
   EXPECT_EQ(failed(), (std::vector<std::size_t>{0}));
 }
 
+/// Private addresses of two hosts may be alike.
+TEST_F(SessionRailReturnTest, AnotherServerAtAnAddressThatWasToldEndsNoSession) {
+  start();
+  const Region region = open();
+  {
+    const std::lock_guard lock{script_->mutex};
+    script_->other_server_on = 2;
+  }
+  hang_up();
+  ASSERT_TRUE(told_soon("IR"));
+  EXPECT_EQ(asked(&Request::has_hello).size(), 3U);
+  EXPECT_EQ(reasons_.back(), Reason::kPeerGone);
+  EXPECT_TRUE(session_->connected());
+}
+
 }  // namespace
 }  // namespace remora::detail

@@ -105,6 +105,7 @@ struct Script {
   std::uint64_t keyless_grant = 0;                      ///< gets none a second time,
   int keyless_times = std::numeric_limits<int>::max();  ///< so often
   int roomless_lane = -1;   ///< of a grant that is renewed; its rail is left when the client asks
+  int other_server_on = 0;  ///< the connection at which another server answers
   int rail_returns_on = 0;  ///< the connection whose lanes lack a rail that has answered again
   std::vector<std::size_t> failed_rails;                      ///< numbers of lanes
   int strange_pages = 0;                                      ///< so many are of another grant
@@ -157,6 +158,10 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
     auto lane = std::make_unique<ResumedLane>(8, script_->transfer_bytes_max);
     script_->lanes.push_back(lane.get());
     return std::unique_ptr<transport::Lane>{std::move(lane)};
+  }
+  bool leave_other_server() override {
+    const std::lock_guard lock{script_->mutex};
+    return script_->other_server_on == connection_;
   }
   void rail_failed(std::size_t lane) override {
     const std::lock_guard lock{script_->mutex};
@@ -218,7 +223,7 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
       control::Welcome& welcome = *reply.mutable_hello();
       welcome.set_version(control::kVersionNewest);
       welcome.set_session_id(7);
-      welcome.set_memory_id(1);
+      welcome.set_memory_id(script_->other_server_on == connection_ ? 2 : 1);
       welcome.set_keep_ms(10'000);
       welcome.set_lease_ms(script_->lease_ms);
       welcome.set_resumed(request.hello().has_resume());
@@ -298,6 +303,7 @@ class SharedEndpoint final : public transport::ClientEndpoint {
                                                      Deadline deadline) noexcept override {
     return real_->open_lane(ticket, depth, deadline);
   }
+  bool leave_other_server() override { return real_->leave_other_server(); }
   void rail_failed(std::size_t lane) override { real_->rail_failed(lane); }
   bool leave_rail_of(std::size_t lane) override { return real_->leave_rail_of(lane); }
   [[nodiscard]] bool rail_returned() const noexcept override { return real_->rail_returned(); }
