@@ -131,6 +131,7 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest& request,
   const remora::detail::MutexLock lock{mutex_};
   if (over_ || domain_ == nullptr)
     return Error{Code::kConnectionLost, "lane of a session that is over"};
+  if (said && rails_ != nullptr) end_given_up(*said);
   const auto number = number_of_next(said);
   if (!number) return number.error();
   // A session that has grants must be able to come back to them.

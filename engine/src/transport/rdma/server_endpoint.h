@@ -203,6 +203,9 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   [[nodiscard]] Result<verbs::ProtectionDomain> lane_domain(const verbs::Device& device,
                                                             const GrantBudgets& budgets)
       REMORA_REQUIRES(mutex_);
+  /// With rails: the client tries another rail for the lane of that number. It has given up the one
+  /// that there is, if there is one: the server's answer was late, or was lost.
+  void end_given_up(std::uint32_t number) noexcept REMORA_REQUIRES(mutex_);
   [[nodiscard]] bool hit_on_rails(const DeviceFailure& failure) noexcept REMORA_REQUIRES(mutex_);
   /// Whether the failure of a lane or the channel is kept back for a while. In a session with rails
   /// the lanes on other devices serve on: the client lets what is posted there complete, and
@@ -219,7 +222,7 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   }
   /// Those there are now. No window is bound with mutex_ held.
   [[nodiscard]] WindowLanes window_lanes();
-  /// Errors: kLimitExceeded; kProtocol: the session has that one.
+  /// Errors: kLimitExceeded; kProtocol: the session, which has no rails, has that one.
   [[nodiscard]] Result<std::uint32_t> number_of_next(std::optional<std::uint32_t> said) const
       REMORA_REQUIRES(mutex_);
   [[nodiscard]] std::shared_ptr<GrantDomain> domain();

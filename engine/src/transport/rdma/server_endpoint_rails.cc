@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "transport/rdma/server_endpoint.h"
 
@@ -35,6 +36,23 @@ bool RdmaServerEndpoint::keeps_back() noexcept {
   if (Clock::now() < *kept_back_until_) return true;
   kept_back_timer_.take();
   return false;
+}
+
+void RdmaServerEndpoint::end_given_up(std::uint32_t number) noexcept {
+  std::vector<ServerLane> kept;
+  for (ServerLane& lane : lanes_) {
+    if (lane.number != number) {
+      kept.push_back(std::move(lane));
+      continue;
+    }
+    if (!lane.connection->queue_pair().to_error()) lanes_may_serve_.store(true);
+    if (lane.watched) {
+      events_.remove(lane.queue.event_fd());
+      events_.remove(lane.connection->event_fd());
+    }
+    dead_.push_back(std::move(lane));
+  }
+  lanes_.swap(kept);
 }
 
 Result<verbs::ProtectionDomain> RdmaServerEndpoint::lane_domain(const verbs::Device& device,

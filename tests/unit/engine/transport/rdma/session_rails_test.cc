@@ -208,6 +208,22 @@ TEST_F(SessionRailsTest, LanesOfTwoDevicesHaveKeysOfTheirOwn) {
   endpoint.reset();
 }
 
+/// The answer to its first request was late: the client knows nothing of that lane.
+TEST_F(SessionRailsTest, LaneThatIsTriedOverAnotherRailReplacesTheOneThatWasGivenUp) {
+  auto endpoint = connect();
+  ASSERT_OK(add_lane(*endpoint, 0, 0));
+  ASSERT_OK(add_lane(*endpoint, 1, 1));
+  ASSERT_OK(add_lane(*endpoint, 1, 0));
+  auto grant = endpoint->grant(request());
+  ASSERT_OK(grant);
+  ASSERT_EQ(grant->lane_keys.keys.size(), 2U);
+  EXPECT_NE(grant->lane_keys.keys[0], 0U);
+  EXPECT_EQ(grant->lane_keys.keys[0], grant->lane_keys.keys[1]) << "on one device";
+  EXPECT_TRUE(grant->handle->revoke());
+  *grant = {};
+  endpoint.reset();
+}
+
 /// Pages are pinned, and count, on each device anew.
 TEST_F(SessionRailsTest, DeviceWithoutRoomCostsNoGrantThatAnotherOneHas) {
   auto endpoint = connect();
