@@ -372,6 +372,10 @@ Result<std::unique_ptr<ClientRails>> make_rails(const std::shared_ptr<ClientDoma
   auto memory = rdma::RailDomain::of_process();
   if (!memory) return memory.error();
   auto first = ClientRails::make_rail(**memory, device, peer, {});
+  if (!first && first.error().code() == Code::kLimitExceeded) {
+    log::info("rdma: {}: no rails: {}", device->device(), first.error().message());
+    return std::unique_ptr<ClientRails>{};
+  }
   if (!first) return first.error();
   return std::make_unique<ClientRails>(
       options.rails, std::move(*memory), std::move(*first),

@@ -13,8 +13,17 @@ namespace remora::transport::rdma {
 
 namespace {
 
-/// For the route to one address of the server: what does not answer in that time is no rail now.
-constexpr std::chrono::milliseconds kRouteTime{500};
+/// For all routes to one address of the server: what does not answer in that time is no rail now.
+constexpr std::chrono::milliseconds kAddressTime{1000};
+/// Of the time that is left, for the search of all rails: then there are lanes to open.
+constexpr int kSearchShare = 4;
+
+/// From now on, one of `count` equal shares of the time until `until`.
+Deadline share_of(Deadline until, std::size_t count) {
+  const Clock::time_point now = Clock::now();
+  const Clock::duration left = std::max(until - now, Clock::duration::zero());
+  return now + left / static_cast<Clock::rep>(std::max<std::size_t>(count, 1));
+}
 
 std::uint32_t port_rate(const verbs::Device& device) {
   constexpr double kMegabits = 1000.0;
@@ -84,14 +93,18 @@ Result<std::shared_ptr<ClientDomain>> ClientRails::take_device(const verbs::Conn
 Result<ClientRail> ClientRails::find_over(const RailAddress& to, Deadline deadline) const {
   const auto peer = verbs::Address::parse(to.address, options_.port);
   if (!peer) return peer.error();
-  const auto until = [&] { return std::min(deadline, Clock::now() + kRouteTime); };
-  auto route = verbs::Connector::resolve(*peer, until(), options_.route, *options_.provider);
-  if (!route || uses(route->device().name()))
-    for (const std::string& name : unused_devices())
-      if (auto other = resolve_over(name, *peer, until(), options_.route, *options_.provider)) {
+  // Half for the other devices: a host may have many that do not reach the server.
+  auto route =
+      verbs::Connector::resolve(*peer, share_of(deadline, 2), options_.route, *options_.provider);
+  if (!route || uses(route->device().name())) {
+    const std::vector<std::string> names = unused_devices();
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (auto other = resolve_over(names[i], *peer, share_of(deadline, names.size() - i),
+                                    options_.route, *options_.provider)) {
         route = std::move(other);
         break;
       }
+  }
   if (!route) return route.error();
   if (uses(route->device().name()) && uses_server_device(to.device))
     return Error{Code::kUnsupported, "rails: both devices have one"}.with_subject(to.address);
@@ -110,13 +123,16 @@ std::size_t ClientRails::find(Deadline deadline) {
       shown->server_device = each.device;
       rails_.front().shown = std::move(shown);
     }
+  const Deadline until = share_of(deadline, kSearchShare);
+  std::size_t left = addresses.size();
   for (const RailAddress& each : addresses) {
+    const std::size_t with_this = left--;
     if (each.address == first_address_) continue;
     if (rails_.size() >= plan_->choice().max) {
       plan_->set_spare(each.address);
       continue;
     }
-    auto rail = find_over(each, deadline);
+    auto rail = find_over(each, std::min(share_of(until, with_this), Clock::now() + kAddressTime));
     if (rail) {
       // From here on a lane over it tells whether it works. Where no lane is left for it, it is not
       // looked for again.
@@ -127,7 +143,7 @@ std::size_t ClientRails::find(Deadline deadline) {
       continue;
     }
     log::debug("rdma: no rail to {} ({}): {}", each.address, each.device, rail.error().message());
-    if (rail.error().code() == Code::kUnsupported)
+    if (rail.error().code() == Code::kUnsupported || rail.error().code() == Code::kLimitExceeded)
       plan_->leave_out(each.address);
     else
       plan_->set_failed(each.address, Clock::now());

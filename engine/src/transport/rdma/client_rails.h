@@ -59,7 +59,7 @@ class ClientRails {
   /// Looks for as many rails as the plan allows: the first one, and one over each further address
   /// of the server that answers, over another device here if there is one that reaches it. Returns
   /// how many there may be, also of those that do not answer now: at least 1. **Blocks**, at most
-  /// until `deadline`.
+  /// for a quarter of the time until `deadline`, in which each address and device has its share.
   std::size_t find(Deadline deadline);
   /// The rails that a lane is to be opened over, until one takes it: first that of
   /// rails_of_lanes(); those that have failed since they were found go last. At least one.
