@@ -23,41 +23,45 @@ Reaper::~Reaper() {
     ending_ = true;
   }
   more_.notify_all();
-  if (thread_.joinable()) thread_.join();
-  REMORA_ASSERT(waiting_.empty(), "the reaper has destroyed all it took");
+  for (std::thread& thread : threads_)
+    if (thread.joinable()) thread.join();
+  for (const auto& waiting : waiting_) {
+    REMORA_ASSERT(waiting.empty(), "the reaper has destroyed all it took");
+  }
 }
 
 /// Where it cannot wait, `item` ends here, behind the lock.
-void Reaper::add(std::unique_ptr<Item> item) noexcept {
+void Reaper::add(std::unique_ptr<Item> item, Kind kind) noexcept {
   try {
     const detail::MutexLock lock{mutex_};
-    if (waiting_.size() >= max_waiting_) return;
-    if (!thread_.joinable()) {
-      auto thread = detail::start_thread("remora-reaper", [this] { work(); });
+    if (waiting_[kind].size() >= max_waiting_[kind]) return;
+    if (!threads_[kind].joinable()) {
+      auto thread = detail::start_thread("remora-reaper", [this, kind] { work(kind); });
       if (!thread)
         return log::warn("rdma: what is left of a connection is given back at once: {}",
                          thread.error().message());
-      thread_ = std::move(*thread);
+      threads_[kind] = std::move(*thread);
     }
-    waiting_.push_back(std::move(item));
+    waiting_[kind].push_back(std::move(item));
   } catch (const std::exception& error) {
     return log::warn("rdma: what is left of a connection is given back at once: {}", error.what());
   }
-  more_.notify_one();
+  more_.notify_all();
 }
 
-void Reaper::work() noexcept {
+void Reaper::work(Kind kind) noexcept {
   while (true) {
     std::unique_ptr<Item> next;
     {
       detail::MutexLock lock{mutex_};
-      more_.wait(lock, [this] {
+      auto& waiting = waiting_[kind];
+      more_.wait(lock, [this, kind] {
         mutex_.assert_held();
-        return ending_ || !waiting_.empty();
+        return ending_ || !waiting_[kind].empty();
       });
-      if (waiting_.empty()) return;
-      next = std::move(waiting_.front());
-      waiting_.pop_front();
+      if (waiting.empty()) return;
+      next = std::move(waiting.front());
+      waiting.pop_front();
     }
     const auto began = std::chrono::steady_clock::now();
     next.reset();

@@ -1,7 +1,8 @@
 #pragma once
 
-/// Destroys what a device may take long to destroy, on a thread of its own.
+/// Destroys what a device may take long to destroy, on threads of its own.
 
+#include <array>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -22,7 +23,11 @@ class Reaper {
   /// As many may wait; beyond that, take() destroys on the caller's thread.
   static constexpr std::size_t kMaxWaiting = 4096;
 
-  explicit Reaper(std::size_t max_waiting = kMaxWaiting) noexcept : max_waiting_{max_waiting} {}
+  explicit Reaper(std::size_t max_waiting = kMaxWaiting) noexcept
+      : Reaper{max_waiting, max_waiting} {}
+  /// `max_unawaited`: of take_unawaited().
+  Reaper(std::size_t max_waiting, std::size_t max_unawaited) noexcept
+      : max_waiting_{max_waiting, max_unawaited} {}
   Reaper(const Reaper&) = delete;
   Reaper& operator=(const Reaper&) = delete;
   /// Blocks until all is destroyed.
@@ -32,15 +37,15 @@ class Reaper {
   /// it is destroyed here.
   template <typename T>
   requires std::is_nothrow_move_constructible_v<T>
-  void take(T what) noexcept {
-    try {
-      add(std::make_unique<Kept<T>>(std::move(what)));
-    } catch (const std::bad_alloc&) {
-      return;
-    }
-  }
+  void take(T what) noexcept { keep(std::move(what), kAwaited); }
+  /// The same for what no thread waits for. Where its interface is down, it may take as long as
+  /// that: it is destroyed on a second thread, so that nothing else waits behind it.
+  template <typename T>
+  requires std::is_nothrow_move_constructible_v<T>
+  void take_unawaited(T what) noexcept { keep(std::move(what), kUnawaited); }
 
  private:
+  enum Kind : std::size_t { kAwaited, kUnawaited, kKinds };
   struct Item {
     virtual ~Item() = default;
   };
@@ -50,15 +55,24 @@ class Reaper {
     T kept;
   };
 
-  void add(std::unique_ptr<Item> item) noexcept;
-  void work() noexcept;
+  template <typename T>
+  void keep(T&& what, Kind kind) noexcept {
+    try {
+      add(std::make_unique<Kept<T>>(std::move(what)), kind);
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+  }
+  void add(std::unique_ptr<Item> item, Kind kind) noexcept;
+  void work(Kind kind) noexcept;
 
-  const std::size_t max_waiting_;
+  const std::array<std::size_t, kKinds> max_waiting_;
   detail::Mutex mutex_;
   detail::Condition more_;
-  std::deque<std::unique_ptr<Item>> waiting_ REMORA_GUARDED_BY(mutex_);
+  std::array<std::deque<std::unique_ptr<Item>>, kKinds> waiting_ REMORA_GUARDED_BY(mutex_);
   bool ending_ REMORA_GUARDED_BY(mutex_) = false;
-  std::thread thread_ REMORA_GUARDED_BY(mutex_);  ///< starts with the first item
+  /// Each starts with the first item of its kind.
+  std::array<std::thread, kKinds> threads_ REMORA_GUARDED_BY(mutex_);
 };
 
 }  // namespace remora::transport

@@ -39,6 +39,8 @@ constexpr std::size_t kMaxAccept = 4;
 /// Lanes and control channels that have ended and wait for the device to destroy them, each of
 /// which pins its buffers. Beyond this bound the worker destroys them itself, and connecting waits.
 constexpr std::size_t kMaxEnded = 256;
+/// Control channels, and lanes over a link that is down: they may wait for as long as it is.
+constexpr std::size_t kMaxUnawaited = 1024;
 
 class RdmaListener final : public Listener, private ListenerDevices {
  public:
@@ -273,7 +275,7 @@ Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config
                                   .settings = config.rdma};
   for (const verbs::Address& each : address.addresses)
     plan.addresses.push_back(each.with_port(config.listen.port));
-  auto reaper = std::make_shared<Reaper>(kMaxEnded);
+  auto reaper = std::make_shared<Reaper>(kMaxEnded, kMaxUnawaited);
   auto devices =
       rdma::DeviceListener::open(std::move(plan), std::make_shared<DeviceStates>(registry), reaper);
   if (!devices) return devices.error();

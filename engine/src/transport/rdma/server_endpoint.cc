@@ -76,7 +76,7 @@ RdmaServerEndpoint::~RdmaServerEndpoint() {
   lane_registry_->forget(this);
   for (ServerLane& lane : lanes_) dead_.push_back(std::move(lane));
   destroy_lanes();
-  if (channel_) reaper_->take(std::move(*channel_));
+  if (channel_) reaper_->take_unawaited(std::move(*channel_));
 }
 
 Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
@@ -302,7 +302,7 @@ void RdmaServerEndpoint::leave_device() noexcept {
   const std::shared_ptr<GrantDomain> left = domain();
   if (left != nullptr) left->leave(*this);
   const remora::detail::MutexLock lock{mutex_};
-  if (channel_) reaper_->take(std::move(*channel_));
+  if (channel_) reaper_->take_unawaited(std::move(*channel_));
   channel_.reset();
   domain_.reset();
   leased_.reset();
@@ -344,7 +344,7 @@ void RdmaServerEndpoint::destroy_lanes() noexcept {
     // come in, and the destruction may take as long as it is down: no worker waits for that, unless
     // the lane may serve when the link is up again.
     if (has_rails && !lanes_may_serve_.load() && why_unusable(lane.connection->device())) {
-      reaper_->take(std::move(lane));
+      reaper_->take_unawaited(std::move(lane));
       continue;
     }
     reaper_->take(EndedLane{LaneDestruction::Mark{destruction_}, std::move(lane)});

@@ -70,6 +70,21 @@ TEST_F(ReaperTest, EndsWhenAllIsGivenBack) {
   EXPECT_EQ(gone(), 3U);
 }
 
+/// A worker that serves all clients waits for the destruction of some lanes.
+TEST_F(ReaperTest, NothingWaitsBehindWhatIsNotAwaited) {
+  Reaper reaper;
+  std::unique_lock hangs{device_};
+  reaper.take_unawaited(Slow{*this});
+  ASSERT_TRUE(test::eventually([this] { return begun_ == 1; }));
+  auto held = std::make_shared<int>();
+  const std::weak_ptr<int> awaited = held;
+  reaper.take(std::move(held));
+  EXPECT_TRUE(test::eventually([&] { return awaited.expired(); }));
+  EXPECT_EQ(gone(), 0U);
+  hangs.unlock();
+  EXPECT_TRUE(test::eventually([this] { return gone() == 1; }));
+}
+
 TEST_F(ReaperTest, BeyondItsRoomTheBringerGivesItBack) {
   Reaper reaper;
   std::unique_lock hangs{device_};
