@@ -318,6 +318,7 @@ TEST_F(SessionRailsTest, FailureThatADeviceTellsByAnEventAloneEndsTheSession) {
   auto endpoint = connect();
   ASSERT_OK(add_lane(*endpoint, 0, 0));
   EXPECT_FALSE(endpoint->hit_by({.device = "fake0"})) << "it is kept back";
+  EXPECT_EQ(fake_.uses("disconnect"), 1) << "the client is told by the end of the channel";
   const auto kept_back = endpoint->receive();
   ASSERT_TRUE(kept_back.ok()) << kept_back.error();
   EXPECT_FALSE(kept_back->has_value());
