@@ -84,9 +84,19 @@ void QueuedLaneDriver::interrupt(Reason reason) noexcept {
 /// failed.
 bool QueuedLaneDriver::hold(Deadline until) noexcept {
   mutex_.lock();
+  // As where a lane ends: meanwhile progress_and_arm() and cancel() do not wait for the lane.
+  if (!broken()) ending_.store(true, std::memory_order_release);
   while (!broken() && retired_sequence_ != next_sequence_ && Clock::now() < until)
-    if (!poll_completions()) relax();
+    if (!poll_completions()) wait_for_device(relax);
   const bool held = !broken() && retired_sequence_ == next_sequence_;
+  if (!broken()) {
+    ending_.store(false, std::memory_order_release);
+    if (!held) {
+      // For callers that sleep in an event loop, and were sent away; then a look, as ever.
+      (void)lane_->arm();
+      (void)poll_completions();
+    }
+  }
   if (held) {
     end_.held = end_.told = true;
     broken_.store(true, std::memory_order_release);

@@ -223,13 +223,18 @@ void SessionCore::interrupt_now(Reason reason, End by, LaneFault fault) noexcept
 /// A rail that failed has answered again. When nothing is posted on any lane, the session connects
 /// anew, and its lanes go over all rails; operations wait meanwhile. By the control thread.
 void SessionCore::take_rail_back() noexcept {
+  // Other sessions have the control thread, too.
+  constexpr std::chrono::milliseconds kTime{25};
+  constexpr std::chrono::milliseconds kMaxPause{30'000};
   if (!connected() || !handshake_.resumable() || !has_begun()) return;
   const Transition transition{*this};
-  if (!connected()) return;
-  const bool held = lanes_.hold();
+  if (!connected() || Clock::now() < next_hold_) return;
+  const bool held = lanes_.hold(Clock::now() + kTime);
+  hold_pause_ = held ? hold_pause_.zero() : std::clamp(2 * hold_pause_, 4 * kTime, kMaxPause);
+  next_hold_ = Clock::now() + hold_pause_;
   // A lane may break while this thread waits for it.
   if (std::exchange(lane_broken_, false)) return fail_now(Reason::kLaneBroken, 0);
-  if (!held) return;  // the next tick tries again
+  if (!held) return;  // a later tick tries again
   interrupt_now(Reason::kNone, ClientMetrics::kRailReturned, LaneFault::kNone);
 }
 

@@ -18,8 +18,8 @@ using transport::Lane;
 using transport::Notice;
 
 namespace {
-/// For all lanes of a session together. The server leaves lanes whose neighbour has ended more time
-/// than that (RdmaServerEndpoint::keeps_back()).
+/// For all lanes of a session that is interrupted, together. The server leaves lanes whose
+/// neighbour has ended more time than that (RdmaServerEndpoint::keeps_back()).
 constexpr std::chrono::milliseconds kHoldTime{250};
 
 /// The memory node on which this thread ran when it first asked; -1: not known. It stays the same:
@@ -200,8 +200,7 @@ LaneDriver* SessionLanes::leading_to(std::uint32_t server_device) const noexcept
   return found;
 }
 
-bool SessionLanes::hold() noexcept {
-  const Deadline until = Clock::now() + kHoldTime;
+bool SessionLanes::hold(Deadline until) noexcept {
   std::size_t held = 0;
   while (held < all().size() && all()[held]->hold(until)) ++held;
   if (held == all().size()) return true;

@@ -71,7 +71,7 @@ class SessionLanes {
   /// With rails, lets what is posted on lanes that are sound complete first.
   void interrupt(Reason reason, LaneFault fault) noexcept;
   /// hold() of all lanes. False: one could not be held, and all go on.
-  [[nodiscard]] bool hold() noexcept;
+  [[nodiscard]] bool hold(Deadline until) noexcept;
   void fail(Reason reason, LaneFault fault) noexcept;
   /// By the destructor of the session.
   void close() noexcept;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@
 #include "transport/rdma/device_choice.h"
 #include "transport/rdma/fabric.h"
 #include "transport/rdma/lane.h"
+#include "transport/rdma/lane_connection.h"
 #include "transport/rdma/local_access.h"
 #include "transport/rdma/pair_size.h"
 #include "transport/rdma/reaper.h"
@@ -42,48 +44,7 @@ using rdma::ClientRails;
 using rdma::ControlBuffers;
 using rdma::ControlRemains;
 using rdma::Introduction;
-
-/// A lane's connection, which two threads use: the lane posts and destroys, the control thread
-/// takes events.
-struct LaneConnection {
-  LaneConnection(std::shared_ptr<FdSet> events_of_session, const verbs::Address& to,
-                 verbs::Connection made) noexcept
-      : events{std::move(events_of_session)}, peer{to}, connection{std::move(made)} {}
-
-  const std::shared_ptr<FdSet> events;  ///< those of its session
-  const verbs::Address peer;
-  remora::detail::Mutex mutex;  ///< no event is taken while the connection is destroyed
-  std::optional<verbs::Connection> connection REMORA_GUARDED_BY(mutex);
-
-  /// The control thread learns of its events. Errors: kSystem.
-  Status watch() {
-    const remora::detail::MutexLock lock{mutex};
-    return events->add(connection->event_fd());
-  }
-  /// The lane posts on it without the lock, and destroys it itself.
-  [[nodiscard]] verbs::QueuePair<verbs::Rc>* queue_pair() {
-    const remora::detail::MutexLock lock{mutex};
-    return &connection->queue_pair();
-  }
-
-  void to_error() noexcept {
-    const remora::detail::MutexLock lock{mutex};
-    if (connection) (void)connection->queue_pair().to_error();
-  }
-  /// Blocks only the caller while the device destroys it.
-  void destroy() noexcept { const std::optional<verbs::Connection> gone = leave(); }
-  void close_later(ClientDomain& domain) noexcept {
-    if (auto gone = leave()) domain.reaper().take(std::move(*gone));
-  }
-
- private:
-  /// The control thread takes its events no more.
-  std::optional<verbs::Connection> leave() noexcept {
-    const remora::detail::MutexLock lock{mutex};
-    if (connection) events->remove(connection->event_fd());
-    return std::exchange(connection, std::nullopt);
-  }
-};
+using rdma::LaneConnection;
 
 class RdmaClientEndpoint final : public ClientEndpoint {
  public:
@@ -171,8 +132,11 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     if (domain.empty()) return gone();
     const verbs::Device& device = domain.device();
     const std::uint32_t depth_max = std::min(depth, device.attributes().max_qp_wr);
-    auto connector = rdma::resolve_over(rail.domain->device(), rail.peer, deadline,
-                                        rdma::route_options(settings_));
+    verbs::ConnectorOptions route = rdma::route_options(settings_);
+    route.source = rail.source;
+    auto connector = rail.source
+                         ? verbs::Connector::resolve(rail.peer, deadline, route)
+                         : rdma::resolve_over(rail.domain->device(), rail.peer, deadline, route);
     if (!connector) return connector.error();
     if (!(connector->device() == device))
       return Error{Code::kConnectionLost, "lane on another device than its session"};
@@ -362,9 +326,16 @@ Error timed_out_as(const Error& error, Reason reason) noexcept {
   return bare ? error.with_reason(reason) : error;
 }
 
+ClientRails::Options rails_options(const ConnectOptions& options, std::uint16_t port) {
+  return {.route = rdma::route_options(options.rdma),
+          .port = port,
+          .hardware_only = options.hardware_only};
+}
+
 /// Null: the session stays on one device.
 Result<std::unique_ptr<ClientRails>> make_rails(const std::shared_ptr<ClientDomain>& device,
                                                 const verbs::Address& peer,
+                                                const std::optional<verbs::Address>& source,
                                                 const ConnectOptions& options) {
   const verbs::ProtectionDomain now = device->domain();
   if (options.rails == nullptr || now.empty() || now.device().is_iwarp())
@@ -377,11 +348,49 @@ Result<std::unique_ptr<ClientRails>> make_rails(const std::shared_ptr<ClientDoma
     return std::unique_ptr<ClientRails>{};
   }
   if (!first) return first.error();
-  return std::make_unique<ClientRails>(
-      options.rails, std::move(*memory), std::move(*first),
-      ClientRails::Options{.route = rdma::route_options(options.rdma),
-                           .port = peer.port(),
-                           .hardware_only = options.hardware_only});
+  first->source = source;
+  return std::make_unique<ClientRails>(options.rails, std::move(*memory), std::move(*first),
+                                       rails_options(options, peer.port()));
+}
+
+Result<std::unique_ptr<ClientEndpoint>> connect_by(ClientRails::Route route,
+                                                   const verbs::Address& peer,
+                                                   const ConnectOptions& options, Deadline deadline,
+                                                   bool& stale) {
+  verbs::Connector& connector = route.connector;
+  const verbs::Device& device = connector.device();
+  if (options.hardware_only && device.is_software())
+    return Error{Code::kUnsupported, "software RDMA device, used only with ?transport=rdma"}
+        .with_subject(device.name());
+  if (auto why = rdma::why_unusable(device))
+    return Error{Code::kUnsupported, "rdma"}.with_subject(std::string{device.name()} + ": " + *why);
+  auto domain = ClientDomain::of(device, peer);
+  if (!domain) return domain.error();
+  auto rails = make_rails(*domain, peer, route.source, options);
+  if (!rails) return rails.error();
+  const verbs::ProtectionDomain memory = (*domain)->domain();
+  if (memory.empty())
+    return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device.name());
+  auto buffers = ControlBuffers::create(memory);
+  if (!buffers) return buffers.error();
+  auto builder = buffers->builder();
+  if (auto status = rdma::apply(options.rdma, device, connector.port(), builder); !status)
+    return status.error();
+  if (auto status = connector.create_queue_pair(builder); !status) return status.error();
+  if (auto status = buffers->post_receives(connector.queue_pair()); !status) return status.error();
+  auto events = FdSet::create();
+  if (!events) return events.error();
+  const int device_events = memory.device().raw()->async_fd;
+  const auto introduction = Introduction{.mtu_bytes = options.rdma.mtu.value_or(0)}.to_wire();
+  auto connection = connector.connect(deadline, {.private_data = introduction});
+  stale = connector.answer() && connector.answer()->stale();
+  if (!connection)
+    return timed_out_as(rdma::told_by_server(connector, connection.error()), Reason::kSilent);
+  for (const int fd : {buffers->event_fd(), connection->event_fd(), device_events})
+    if (auto status = events->add(fd); !status) return status.error();
+  return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(
+      std::move(*domain), std::move(*buffers), std::move(*connection),
+      std::make_shared<FdSet>(std::move(*events)), peer, options.rdma, std::move(*rails))};
 }
 
 Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
@@ -390,74 +399,50 @@ Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
   auto connector =
       rdma::resolve_over(options.device, peer, deadline, rdma::route_options(options.rdma));
   if (!connector) return timed_out_as(connector.error(), Reason::kUnreachable);
-  const verbs::Device& device = connector->device();
-  if (options.hardware_only && device.is_software())
-    return Error{Code::kUnsupported, "software RDMA device, used only with ?transport=rdma"}
-        .with_subject(device.name());
-  if (auto why = rdma::why_unusable(device))
-    return Error{Code::kUnsupported, "rdma"}.with_subject(std::string{device.name()} + ": " + *why);
-  auto domain = ClientDomain::of(device, peer);
-  if (!domain) return domain.error();
-  auto rails = make_rails(*domain, peer, options);
-  if (!rails) return rails.error();
-  const verbs::ProtectionDomain memory = (*domain)->domain();
-  if (memory.empty())
-    return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device.name());
-  auto buffers = ControlBuffers::create(memory);
-  if (!buffers) return buffers.error();
-  auto builder = buffers->builder();
-  if (auto status = rdma::apply(options.rdma, device, connector->port(), builder); !status)
-    return status.error();
-  if (auto status = connector->create_queue_pair(builder); !status) return status.error();
-  if (auto status = buffers->post_receives(connector->queue_pair()); !status) return status.error();
-  auto events = FdSet::create();
-  if (!events) return events.error();
-  const int device_events = memory.device().raw()->async_fd;
-  const auto introduction = Introduction{.mtu_bytes = options.rdma.mtu.value_or(0)}.to_wire();
-  auto connection = connector->connect(deadline, {.private_data = introduction});
-  stale = connector->answer() && connector->answer()->stale();
-  if (!connection)
-    return timed_out_as(rdma::told_by_server(*connector, connection.error()), Reason::kSilent);
-  for (const int fd : {buffers->event_fd(), connection->event_fd(), device_events})
-    if (auto status = events->add(fd); !status) return status.error();
-  return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(
-      std::move(*domain), std::move(*buffers), std::move(*connection),
-      std::make_shared<FdSet>(std::move(*events)), peer, options.rdma, std::move(*rails))};
+  return connect_by({.connector = std::move(*connector)}, peer, options, deadline, stale);
 }
 
-/// One attempt over each address of the server that is known, those that answered last first.
+/// Tries each address of the server that is known, those that answered last first; then each over
+/// another device, where the host has one: a path may be dead that has a route.
 Result<std::unique_ptr<ClientEndpoint>> connect_over_rails(const Uri& uri,
                                                            const ConnectOptions& options,
                                                            Deadline deadline) {
   RailPlan& plan = *options.rails;
   const auto named = verbs::Address::resolve(uri.host, uri.port, deadline);
   if (named) plan.set_first(named->host());
-  std::vector<std::string> devices = plan.choice().devices;
-  if (devices.empty()) devices.push_back(options.device);
+  RailChoice choice = plan.choice();
+  if (choice.devices.empty() && !options.device.empty()) choice.devices.push_back(options.device);
+  const ClientRails::Options how = rails_options(options, uri.port);
   const std::vector<RailAddress> addresses = plan.in_order();
   if (addresses.empty()) return named.error();
-  std::size_t left = addresses.size() * devices.size();
+  std::map<std::string, std::vector<std::string>> tried;  // devices, by address
+  const std::size_t rounds = ClientRails::usable_devices(choice, how).size() > 1 ? 2 : 1;
   Result<std::unique_ptr<ClientEndpoint>> endpoint =
       Error{Code::kUnreachable, "rails"}.with_subject(uri.host);
-  for (const RailAddress& each : addresses) {
-    const auto peer = verbs::Address::parse(each.address, uri.port);
-    if (!peer) continue;
-    for (const std::string& device : devices) {
-      ConnectOptions over = options;
-      over.device = device;
-      // Half of the time that is left, and all of it for the last: most attempts answer at once.
-      const Clock::time_point now = Clock::now();
-      const Deadline until = --left == 0 ? deadline : now + (deadline - now) / 2;
-      endpoint = rdma::connect_past_stale(
-          until, [&](bool& stale) { return connect_to(*peer, over, until, stale); });
-      if (endpoint) {
-        plan.set_up(each.address, Clock::now());
-        return endpoint;
-      }
-      log::debug("rdma: {} over {}: {}", each.address, device.empty() ? "its route" : device,
-                 endpoint.error().message());
+  for (std::size_t attempt = 0; attempt < rounds * addresses.size(); ++attempt) {
+    const std::string& address = addresses[attempt % addresses.size()].address;
+    std::vector<std::string>& over = tried[address];
+    const auto peer = verbs::Address::parse(address, uri.port);
+    if (!peer || (attempt >= addresses.size() && over.empty())) continue;
+    // Half of the time that is left, and all of it for the last: most attempts answer at once.
+    const bool last = attempt + 1 == rounds * addresses.size();
+    const Clock::time_point now = Clock::now();
+    const Deadline until = last ? deadline : now + (deadline - now) / 2;
+    endpoint = rdma::connect_past_stale(
+        until, [&](bool& stale) -> Result<std::unique_ptr<ClientEndpoint>> {
+          auto route = ClientRails::route_to(*peer, choice, over, until, how);
+          if (!route) return timed_out_as(route.error(), Reason::kUnreachable);
+          const std::string device{route->connector.device().name()};
+          auto made = connect_by(std::move(*route), *peer, options, until, stale);
+          if (!made && !stale) over.push_back(device);
+          return made;
+        });
+    if (endpoint) {
+      plan.set_up(address, Clock::now());
+      return endpoint;
     }
-    plan.set_failed(each.address, Clock::now());
+    log::debug("rdma: {}: {}", address, endpoint.error().message());
+    plan.set_failed(address, Clock::now());
   }
   return endpoint;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "base/log.h"
@@ -63,16 +64,49 @@ bool ClientRails::uses_server_device(std::string_view device) const noexcept {
                      [&](const ClientRail& each) { return each.shown->server_device == device; });
 }
 
-std::vector<std::string> ClientRails::unused_devices() const {
+std::vector<std::string> ClientRails::usable_devices(const RailChoice& choice,
+                                                     const Options& options) {
   std::vector<std::string> names;
-  const auto all = verbs::connection_manager_devices(*options_.provider);
+  const auto all = verbs::connection_manager_devices(*options.provider);
   if (!all) return names;
   for (const verbs::Device& device : *all)
-    if (plan_->choice().allows(device.name()) && !uses(device.name()) && !device.gone() &&
-        !device.is_iwarp() && !(options_.hardware_only && device.is_software()) &&
-        !why_unusable(device))
+    if (choice.allows(device.name()) && !device.gone() && !device.is_iwarp() &&
+        !(options.hardware_only && device.is_software()) && !why_unusable(device))
       names.emplace_back(device.name());
   return names;
+}
+
+std::vector<std::string> ClientRails::unused_devices() const {
+  std::vector<std::string> names = usable_devices(plan_->choice(), options_);
+  std::erase_if(names, [this](const std::string& name) { return uses(name); });
+  return names;
+}
+
+Result<ClientRails::Route> ClientRails::route_to(const verbs::Address& peer,
+                                                 const RailChoice& choice,
+                                                 const std::vector<std::string>& tried,
+                                                 Deadline deadline, const Options& options) {
+  const auto is_tried = [&](std::string_view name) {
+    return std::find(tried.begin(), tried.end(), name) != tried.end();
+  };
+  auto routed =
+      verbs::Connector::resolve(peer, share_of(deadline, 2), options.route, *options.provider);
+  if (routed) {
+    const std::string_view name = routed->device().name();
+    if (choice.allows(name) && !is_tried(name)) return Route{.connector = std::move(*routed)};
+  }
+  std::vector<std::string> names = usable_devices(choice, options);
+  std::erase_if(names, is_tried);
+  // One share is left for the connection.
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (auto other = resolve_over(names[i], peer, share_of(deadline, names.size() - i + 1),
+                                  options.route, *options.provider)) {
+      const verbs::Address source = other->local_address().with_port(0);
+      return Route{.connector = std::move(*other), .source = source};
+    }
+  if (!routed) return routed.error();
+  return Error{Code::kUnreachable, "no device of the rails reaches the server"}.with_subject(
+      peer.host());
 }
 
 Result<std::shared_ptr<ClientDomain>> ClientRails::take_device(const verbs::Connector& route,
@@ -88,29 +122,41 @@ Result<std::shared_ptr<ClientDomain>> ClientRails::take_device(const verbs::Conn
   return ClientDomain::of(device, peer);
 }
 
+/// The route of the host, if it leads over a device that no rail has, else one over such a device;
+/// where the host's route is silent, over any.
+Result<ClientRails::Route> ClientRails::find_route(const verbs::Address& peer,
+                                                   Deadline deadline) const {
+  // Half for the other devices: a host may have many that do not reach the server.
+  auto routed =
+      verbs::Connector::resolve(peer, share_of(deadline, 2), options_.route, *options_.provider);
+  if (routed && !uses(routed->device().name())) return Route{.connector = std::move(*routed)};
+  std::vector<std::string> names = unused_devices();
+  if (!routed)
+    for (const ClientRail& each : rails_) names.push_back(each.shown->device);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (auto other = resolve_over(names[i], peer, share_of(deadline, names.size() - i),
+                                  options_.route, *options_.provider)) {
+      const verbs::Address source = other->local_address().with_port(0);
+      return Route{.connector = std::move(*other), .source = source};
+    }
+  if (!routed) return routed.error();
+  return Route{.connector = std::move(*routed)};
+}
+
 /// Errors: those of resolving; kUnsupported: neither the device here nor that of the server is one
 /// that no rail has yet.
 Result<ClientRail> ClientRails::find_over(const RailAddress& to, Deadline deadline) const {
   const auto peer = verbs::Address::parse(to.address, options_.port);
   if (!peer) return peer.error();
-  // Half for the other devices: a host may have many that do not reach the server.
-  auto route =
-      verbs::Connector::resolve(*peer, share_of(deadline, 2), options_.route, *options_.provider);
-  if (!route || uses(route->device().name())) {
-    const std::vector<std::string> names = unused_devices();
-    for (std::size_t i = 0; i < names.size(); ++i)
-      if (auto other = resolve_over(names[i], *peer, share_of(deadline, names.size() - i),
-                                    options_.route, *options_.provider)) {
-        route = std::move(other);
-        break;
-      }
-  }
+  const auto route = find_route(*peer, deadline);
   if (!route) return route.error();
-  if (uses(route->device().name()) && uses_server_device(to.device))
+  if (uses(route->connector.device().name()) && uses_server_device(to.device))
     return Error{Code::kUnsupported, "rails: both devices have one"}.with_subject(to.address);
-  auto device = take_device(*route, *peer);
+  auto device = take_device(route->connector, *peer);
   if (!device) return device.error();
-  return make_rail(*memory_, std::move(*device), *peer, to.device);
+  auto rail = make_rail(*memory_, std::move(*device), *peer, to.device);
+  if (rail) rail->source = route->source;
+  return rail;
 }
 
 std::size_t ClientRails::find(Deadline deadline) {

@@ -26,6 +26,7 @@ struct ClientRail {
   std::shared_ptr<ClientDomain> domain;
   std::size_t column = 0;  ///< of the keys of local memory
   std::shared_ptr<const LaneRail> shown;
+  std::optional<verbs::Address> source{};  ///< here, of its connections; none: that of the route
 };
 
 /// Thread safety: find(), of_lane() and set_failed() by the thread that opens lanes; look() by the
@@ -42,6 +43,19 @@ class ClientRails {
   /// while memory is registered. Errors: those of RailDomain::add().
   static Result<ClientRail> make_rail(RailDomain& memory, std::shared_ptr<ClientDomain> device,
                                       const verbs::Address& peer, std::string server_device);
+  /// Names of devices of the host that may be rails.
+  [[nodiscard]] static std::vector<std::string> usable_devices(const RailChoice& choice,
+                                                               const Options& options);
+  struct Route {
+    verbs::Connector connector;
+    std::optional<verbs::Address> source{};  ///< see ClientRail
+  };
+  /// A route for a connection to `peer`: that of the host, if it answers in half of the time and
+  /// leads over a device of the choice, else one from an address of another device. Not over the
+  /// devices in `tried`. **Blocks** until `deadline`. Errors: those of resolve_over().
+  static Result<Route> route_to(const verbs::Address& peer, const RailChoice& choice,
+                                const std::vector<std::string>& tried, Deadline deadline,
+                                const Options& options);
 
   /// `first`: the rail of the control channel.
   ClientRails(std::shared_ptr<RailPlan> plan, std::shared_ptr<RailDomain> memory, ClientRail first,
@@ -81,6 +95,7 @@ class ClientRails {
   [[nodiscard]] bool uses(std::string_view device) const noexcept;
   [[nodiscard]] bool uses_server_device(std::string_view device) const noexcept;
   [[nodiscard]] std::vector<std::string> unused_devices() const;
+  [[nodiscard]] Result<Route> find_route(const verbs::Address& peer, Deadline deadline) const;
   void take_turns();
 
   const std::shared_ptr<RailPlan> plan_;

@@ -60,10 +60,14 @@ Result<verbs::Device> find_device(const std::string& name, const verbs::Provider
 Result<verbs::Connector> resolve_over(const std::string& device, const verbs::Address& peer,
                                       Deadline deadline, const verbs::ConnectorOptions& options,
                                       const verbs::Provider& provider) {
-  // An address that does not lead there is given up after this time, so that the others get some.
+  // What does not lead there, or is silent, is given up after this time, so that the others get
+  // some: the host keeps a route over a port that has no carrier.
   constexpr std::chrono::milliseconds kAddressTime{300};
-  auto routed = verbs::Connector::resolve(peer, deadline, options, provider);
-  if (device.empty() || (routed && routed->device().name() == device)) return routed;
+  if (device.empty()) return verbs::Connector::resolve(peer, deadline, options, provider);
+  const auto now = Clock::now();
+  auto routed = verbs::Connector::resolve(
+      peer, now + std::min<Clock::duration>((deadline - now) / 2, kAddressTime), options, provider);
+  if (routed && routed->device().name() == device) return routed;
   const auto wanted = find_device(device, provider);
   if (!wanted) return wanted.error();
   for (const verbs::Address& source : addresses_of(*wanted)) {
@@ -73,6 +77,11 @@ Result<verbs::Connector> resolve_over(const std::string& device, const verbs::Ad
     auto made = verbs::Connector::resolve(peer, std::min(deadline, Clock::now() + kAddressTime),
                                           from, provider);
     if (made && made->device().name() == device) return made;
+  }
+  // It may only need more time.
+  if (!routed && routed.error().code() == Code::kTimedOut) {
+    routed = verbs::Connector::resolve(peer, deadline, options, provider);
+    if (!routed || routed->device().name() == device) return routed;
   }
   return Error{Code::kUnreachable, "no address of the device named reaches the server"}
       .with_subject(device);

@@ -24,8 +24,8 @@ namespace remora::transport::rdma {
     const std::string& name, const verbs::Provider& provider = verbs::Provider::system());
 
 /// A route to `peer` over the device of that name: the one that the host's routing takes, if it
-/// leads over that device, else one from each of the device's addresses in turn. Empty name: the
-/// route that the host takes. **Blocks** until `deadline`. Errors: those of
+/// leads over that device and answers soon, else one from each of the device's addresses in turn.
+/// Empty name: the route that the host takes. **Blocks** until `deadline`. Errors: those of
 /// verbs::Connector::resolve(); kNotFound (no such device); kUnreachable (no address of the device
 /// reaches the peer).
 [[nodiscard]] Result<verbs::Connector> resolve_over(

@@ -32,6 +32,9 @@ bool RdmaServerEndpoint::keeps_back() noexcept {
   if (!kept_back_until_) {
     kept_back_until_ = Clock::now() + kTime;
     kept_back_timer_.set(*kept_back_until_);
+    // A client that has not seen the failure yet learns of it so. Else the end of that time would
+    // take it by surprise, with operations posted on the lanes that are sound.
+    if (channel_) (void)channel_->connection.disconnect();
   }
   if (Clock::now() < *kept_back_until_) return true;
   kept_back_timer_.take();

@@ -45,6 +45,30 @@ TEST_F(QueuedLaneRevivalTest, HeldLaneCompletesWhatIsPostedAndPostsNothing) {
   EXPECT_TRUE(waits.outcome.ok);
 }
 
+/// An event loop may not block.
+TEST_F(QueuedLaneRevivalTest, WhatEventLoopsCallDoesNotWaitForAHold) {
+  driver_->interrupt(Reason::kLaneBroken);
+  auto lane = std::make_unique<FollowingLane>(4);
+  FollowingLane& held = *lane;
+  ASSERT_TRUE(follow(std::move(lane)));
+  auto& posted = block(Opcode::kWrite, 0);
+  submit(posted);
+  bool looked = false;
+  held.before_poll = [&] {  // while hold() has the lane
+    if (std::exchange(looked, true)) return;
+    const auto never = [] { return Deadline::max(); };
+    driver_->progress_and_arm(sink_, DeadlineSource{never});
+    EXPECT_FALSE(driver_->cancel(posted));
+    held.complete(0);
+  };
+  EXPECT_TRUE(driver_->hold(Clock::now() + std::chrono::seconds{60}));
+  EXPECT_TRUE(looked);
+  EXPECT_FALSE(driver_->ending());
+  driver_->release_hold();
+  EXPECT_EQ(taken(), (std::vector<OperationRecord*>{&posted}));
+  EXPECT_TRUE(posted.outcome.ok);
+}
+
 TEST_F(QueuedLaneRevivalTest, LaneThatIsNotHeldInTimeGoesOn) {
   submit(block(Opcode::kWrite, 0));
   EXPECT_FALSE(driver_->hold(Clock::now()));

@@ -23,6 +23,11 @@ class FollowingLane final : public FakeLane {
  public:
   using FakeLane::FakeLane;
   [[nodiscard]] int event_fd() const noexcept override { return event_.get(); }
+  std::size_t poll(std::span<transport::LaneCompletion> found) noexcept override {
+    if (before_poll) before_poll();
+    return FakeLane::poll(found);
+  }
+  std::function<void()> before_poll;
 
  private:
   UniqueFd event_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};

@@ -67,6 +67,22 @@ TEST_F(ClientRailsTest, RailThatHasFailedSinceIsTriedLast) {
   EXPECT_EQ(to_try.front().shown->server_device, "mlx5_0");
 }
 
+TEST_F(ClientRailsTest, ConnectionGoesByTheRouteOfTheHostUnlessItsDeviceWasTried) {
+  fake_.others.emplace_back("fake1");
+  const ClientRails::Options how{.provider = &fake_.table};
+  const auto peer = verbs::Address::parse("10.0.0.1", 7471).value();
+  const RailChoice any = RailChoice::parse("auto").value();
+  const auto route = ClientRails::route_to(peer, any, {}, later(), how);
+  ASSERT_OK(route);
+  EXPECT_EQ(route->connector.device().name(), "fake0");
+  EXPECT_FALSE(route->source.has_value());
+  EXPECT_FALSE(ClientRails::route_to(peer, any, {"fake0"}, later(), how)) << "all lead over fake0";
+  fake_.route = &fake_.others.front().cm_context;
+  const auto other = ClientRails::route_to(peer, any, {"fake0"}, later(), how);
+  ASSERT_OK(other);
+  EXPECT_EQ(other->connector.device().name(), "fake1");
+}
+
 /// The lanes are to be opened in the same time.
 TEST_F(ClientRailsTest, SearchTakesAQuarterOfTheTime) {
   for (int i = 1; i <= 6; ++i) fake_.others.emplace_back("fake" + std::to_string(i));

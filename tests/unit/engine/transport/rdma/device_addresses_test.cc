@@ -62,6 +62,13 @@ TEST_F(DeviceAddressesTest, OtherwiseEachAddressOfTheDeviceIsTried) {
   EXPECT_EQ(fake_.uses("resolve_addr"), 2) << "by the route, and from 10.0.0.1";
 }
 
+/// The host keeps the route over a port whose link is down.
+TEST_F(DeviceAddressesTest, RouteThatIsSilentLeavesTimeForTheAddressesOfTheDevice) {
+  fake_.address_time_outs = 1;
+  ASSERT_OK(resolve_over("fake0", peer(), later(), {}, fake_.provider()));
+  EXPECT_LE(fake_.resolve_longest_ms, 300);
+}
+
 TEST_F(DeviceAddressesTest, DeviceThatTheHostDoesNotHaveIsNotFound) {
   EXPECT_CODE(resolve_over("fake7", peer(), later(), {}, fake_.provider()), kNotFound);
 }

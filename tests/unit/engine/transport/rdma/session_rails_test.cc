@@ -240,7 +240,7 @@ TEST_F(SessionRailsTest, DeviceWithoutRoomCostsNoGrantThatAnotherOneHas) {
   const std::uint32_t key = first.extents.front().remote_key;
   ASSERT_OK(endpoint->use_lane_keys()->renew(first));
   EXPECT_EQ(first.lane_keys.keys, (std::vector<std::uint32_t>{key, 0}));
-  EXPECT_CODE(endpoint->grant(request()), kLimitExceeded) << "a new grant is everywhere or not";
+  EXPECT_CODE(endpoint->grant(request()), kLimitExceeded);  // a new grant is everywhere or not
   for (auto& each : grants) {
     EXPECT_TRUE(each->handle->revoke());
     each.reset();
@@ -349,6 +349,7 @@ TEST_F(SessionRailsTest, FailureThatADeviceTellsByAnEventAloneEndsTheSession) {
   auto endpoint = connect();
   ASSERT_OK(add_lane(*endpoint, 0, 0));
   EXPECT_FALSE(endpoint->hit_by({.device = "fake0"})) << "it is kept back";
+  EXPECT_EQ(fake_.uses("disconnect"), 1) << "the client is told by the end of the channel";
   const auto kept_back = endpoint->receive();
   ASSERT_TRUE(kept_back.ok()) << kept_back.error();
   EXPECT_FALSE(kept_back->has_value());
