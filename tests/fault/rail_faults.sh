@@ -26,9 +26,15 @@ regions:
   - { name: cache, size: 4MiB, block: 4KiB, atomics: $device }
 YAML
 }
-# Lanes of sessions on a device, as the kernel has queue pairs of the load's process.
-pairs_on() { rdma resource show qp link "$1" 2>/dev/null | grep -c "pid $loader" || true; }
-has_pairs_on() { (($(pairs_on "$1") > 0)); }
+# has_pairs_on DEVICE: whether the load has queue pairs there. The kernel names the thread that made
+# each.
+has_pairs_on() {
+  local thread
+  while read -r thread; do
+    if [[ -d /proc/$loader/task/$thread ]]; then return 0; fi
+  done < <(rdma resource show qp link "$1" 2>/dev/null | grep -o ' pid [0-9]*' | grep -o '[0-9]*')
+  return 1
+}
 
 # start_load SECONDS OPTION...
 start_load() {
