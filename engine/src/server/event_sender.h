@@ -39,6 +39,8 @@ class EventSender {
   [[nodiscard]] bool awaits(std::uint64_t event_id) const noexcept {
     return in_flight_id_ != 0 && event_id == in_flight_id_;
   }
+  /// Whether the client has acknowledged all events.
+  [[nodiscard]] bool idle() const noexcept { return in_flight_id_ == 0 && waiting_.empty(); }
   /// Drops the events about a grant that is gone.
   void drop_grant(std::uint64_t grant_id);
   void clear() noexcept { waiting_.clear(); }

@@ -357,6 +357,11 @@ std::vector<GrantSet::Missing> GrantSet::reconcile(const std::vector<std::uint64
     if (!known.contains(at->first)) end(at);
     at = next;
   }
+  return missing(held);
+}
+
+std::vector<GrantSet::Missing> GrantSet::missing(const std::vector<std::uint64_t>& held) const {
+  const std::unordered_set<std::uint64_t> known{held.begin(), held.end()};
   std::vector<Missing> missing;
   // The server could not tell the client about grants that it took back meanwhile. It remembers
   // the reasons of the newest kMaxTaken only.

@@ -86,6 +86,8 @@ class GrantSet {
     Reason reason;
   };
   std::vector<Missing> reconcile(const std::vector<std::uint64_t>& held);
+  /// Which of these grants the session does not have, each once, and why.
+  [[nodiscard]] std::vector<Missing> missing(const std::vector<std::uint64_t>& held) const;
   /// Grants that are being revoked.
   [[nodiscard]] std::vector<Missing> being_revoked() const;
   /// Whether the client has to ask for a page of extents again because it has new lanes, whose keys

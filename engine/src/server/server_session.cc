@@ -171,6 +171,11 @@ Result<Resumption> ServerSession::restore(const control::Resume& wanted) {
   // A client that does not receive this answer resumes again with the secret that it knows.
   if (!handshake_.proven()) lane_secret_ = wanted.lane_secret();
   restored_ = true;
+  if (const transport::MappingClient* const mapping = endpoint().mapping_client()) {
+    returning_ = true;
+    server_.restored_sessions().await_return(*claimed, mapping->process_id(),
+                                             Clock::now() + server_.config().limits.session_keep);
+  }
   std::uint64_t named = 0;
   for (const std::uint64_t grant_id : wanted.grants()) named = std::max(named, grant_id);
   grants_.avoid(std::min(named, GrantNames::kMaxNamedId - kUnlistedIds) + kUnlistedIds);
@@ -207,6 +212,22 @@ void ServerSession::reconcile_grants() {
     events_.queue(events_.revoking(missing.grant_id, missing.reason));
 }
 
+/// The client has asked for all grants that it had: its ping follows. It acknowledges the loss of
+/// those that it has not got again once no thread of it uses them.
+void ServerSession::ask_to_stop_use() {
+  if (!returning_ || std::exchange(asked_to_stop_use_, true)) return;
+  const auto& known = handshake_.wanted()->grants();
+  for (const GrantSet::Missing& missing : grants_.missing({known.begin(), known.end()}))
+    events_.queue(events_.revoking(missing.grant_id, missing.reason));
+  note_returned();
+}
+
+void ServerSession::note_returned() {
+  if (!returning_ || !asked_to_stop_use_ || !events_.idle()) return;
+  returning_ = false;
+  server_.restored_sessions().returned(id());
+}
+
 /// `before` has lost its connection, and serves no requests any more.
 Status ServerSession::take_over(ServerSession& before) {
   REMORA_ASSERT(!before.released_ && !handshake_complete(),
@@ -233,6 +254,7 @@ Status ServerSession::take_over(ServerSession& before) {
   lane_secret_ = before.lane_secret_;
   resumptions_ = before.resumptions_;
   restored_ = before.restored_;
+  returning_ = before.returning_;
   before.released_ = true;  // drops its waiting requests
   return {};
 }
@@ -360,6 +382,7 @@ Result<ServerReply> ServerSession::answer(const Request& request, Raw raw) {
     case Request::kRemove: return region_requests_.remove(request.remove());
     case Request::kNotify: return notify(request.notify());
     case Request::kPing: {
+      ask_to_stop_use();
       ServerReply answer;
       answer.reply.mutable_ping();
       return answer;
@@ -390,6 +413,7 @@ Result<ServerReply> ServerSession::acknowledge(const control::EventAckRequest& r
   if (event->grant_id != 0)
     end_grant(event->grant_id, event->reason, ServerMetrics::TakenBack::kAcknowledged);
   events_.send_next();
+  note_returned();
   ServerReply answer;
   answer.reply.mutable_event_ack();
   return answer;

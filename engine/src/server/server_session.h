@@ -150,6 +150,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   Result<Resumption> restore(const control::Resume& wanted);
   void rename(std::uint64_t session_id);
   void reconcile_grants();
+  void ask_to_stop_use();
+  void note_returned();
 
   ServerCore& server_;
   std::atomic<std::uint64_t> id_;
@@ -167,6 +169,9 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   bool locked_out_ = false;    ///< worker; see lock_out()
   bool said_goodbye_ = false;  ///< worker
   bool restored_ = false;      ///< worker
+  /// Worker. Of a restored session over shm: see RestoredSessions::await_return().
+  bool returning_ = false;
+  bool asked_to_stop_use_ = false;
 };
 
 }  // namespace remora::detail

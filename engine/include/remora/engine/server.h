@@ -139,7 +139,8 @@ class Server {
   /// As stop(), but leaves the memory to the next process: sessions are not told and not waited
   /// for, and their clients go on with that process. Without `pool.warm_restart`, or where the
   /// memory cannot be left any more (the log has said why): stop(). What the application changes
-  /// while this runs may be lost.
+  /// while this runs may be lost. Let go of every RegionView before: it reaches memory that the
+  /// next process serves, also when this Server is gone and nothing holds that process back.
   void hand_over() noexcept;
   /// Ends the wait for sessions in a stop() that runs or comes. Returns at once; from any thread.
   void expedite_stop() noexcept;

@@ -7,6 +7,18 @@
 
 namespace remora::detail {
 
+namespace {
+
+/// Whether the process may write what it has mapped.
+bool may_write(const KeptSession& session) noexcept {
+  if (session.transport != TransportKind::kShm) return false;
+  // Of a process in another PID namespace nothing is known but the time.
+  return session.process_id == 0 ||
+         state_of_process(session.process_id, session.process_began) != ProcessState::kGone;
+}
+
+}  // namespace
+
 void RestoredSessions::add(const std::vector<KeptSession>& sessions, Deadline until) {
   const MutexLock lock{mutex_};
   for (const KeptSession& session : sessions)
@@ -32,6 +44,19 @@ std::optional<KeptSession> RestoredSessions::claim(const control::Resume& resume
   return claimed;
 }
 
+void RestoredSessions::await_return(KeptSession session, std::uint64_t process_id, Deadline until) {
+  const MutexLock lock{mutex_};
+  const std::uint64_t id = session.id;
+  const bool same = session.process_id == 0 || session.process_id == process_id;
+  returning_.insert_or_assign(id, Restored{std::move(session), until, same});
+}
+
+void RestoredSessions::returned(std::uint64_t session_id) {
+  const MutexLock lock{mutex_};
+  const auto found = returning_.find(session_id);
+  if (found != returning_.end() && found->second.may_return) returning_.erase(found);
+}
+
 std::vector<KeptSession> RestoredSessions::take_lapsed(Clock::time_point now) {
   std::vector<KeptSession> lapsed;
   const MutexLock lock{mutex_};
@@ -46,6 +71,14 @@ std::vector<KeptSession> RestoredSessions::take_lapsed(Clock::time_point now) {
     lapsed.push_back(std::move(session));
     at = sessions_.erase(at);
   }
+  for (auto at = returning_.begin(); at != returning_.end();) {
+    if (at->second.until > now) {
+      ++at;
+      continue;
+    }
+    if (at->second.session.process_id != 0) lapsed_mappings_.push_back(at->second.session);
+    at = returning_.erase(at);
+  }
   // A process that has ended, or has been seen to run, writes no more.
   std::erase_if(lapsed_mappings_, [](const KeptSession& session) {
     return state_of_process(session.process_id, session.process_began) != ProcessState::kStopped;
@@ -56,6 +89,7 @@ std::vector<KeptSession> RestoredSessions::take_lapsed(Clock::time_point now) {
 void RestoredSessions::renew(Deadline until) {
   const MutexLock lock{mutex_};
   for (auto& [id, restored] : sessions_) restored.until = until;
+  for (auto& [id, returning] : returning_) returning.until = until;
 }
 
 bool RestoredSessions::has(std::uint64_t session_id) const {
@@ -71,14 +105,10 @@ std::size_t RestoredSessions::size() const {
 std::size_t RestoredSessions::mapping_processes() const {
   const MutexLock lock{mutex_};
   std::size_t count = lapsed_mappings_.size();
-  for (const auto& [id, restored] : sessions_) {
-    const KeptSession& session = restored.session;
-    if (session.transport != TransportKind::kShm) continue;
-    // Of a process in another PID namespace nothing is known but the time.
-    if (session.process_id == 0 ||
-        state_of_process(session.process_id, session.process_began) != ProcessState::kGone)
-      ++count;
-  }
+  for (const auto& [id, restored] : sessions_)
+    if (may_write(restored.session)) ++count;
+  for (const auto& [id, returning] : returning_)
+    if (may_write(returning.session)) ++count;
   return count;
 }
 

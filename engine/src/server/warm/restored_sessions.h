@@ -31,6 +31,14 @@ class RestoredSessions {
   /// no such session, or the client is not the one that it belongs to. `proven`: by a key.
   std::optional<KeptSession> claim(const control::Resume& resume, const std::string& client_name,
                                    bool proven, TransportKind transport);
+  /// The client of a claimed session over shm is about to attach its grants again. A thread of it
+  /// may still copy by a grant that it does not get again, so its process counts in
+  /// mapping_processes() until returned(), and until `until` at most. `process_id`: of the client
+  /// that has come back.
+  void await_return(KeptSession session, std::uint64_t process_id, Deadline until);
+  /// The client uses no grant any more that it has not got again. Another process than the one that
+  /// had the memory mapped says nothing about that one.
+  void returned(std::uint64_t session_id);
   /// Those whose time is over.
   [[nodiscard]] std::vector<KeptSession> take_lapsed(Clock::time_point now);
   /// The server itself stood still.
@@ -39,17 +47,19 @@ class RestoredSessions {
   [[nodiscard]] std::size_t size() const;
 
   /// How many processes may still write memory that the process before has let them map (shm):
-  /// those that have not come back, and have not ended. When the time of a session is over, its
-  /// process counts only while it is stopped: one that runs has found its connection ended.
+  /// those that have not come back whole, and have not ended. When the time of a session is over,
+  /// its process counts only while it is stopped: one that runs has found its connection ended.
   [[nodiscard]] std::size_t mapping_processes() const;
 
  private:
   struct Restored {
     KeptSession session;
     Deadline until;
+    bool may_return = true;  ///< of returning_: see returned()
   };
   mutable Mutex mutex_;
-  std::map<std::uint64_t, Restored> sessions_ REMORA_GUARDED_BY(mutex_);  ///< by id
+  std::map<std::uint64_t, Restored> sessions_ REMORA_GUARDED_BY(mutex_);   ///< by id
+  std::map<std::uint64_t, Restored> returning_ REMORA_GUARDED_BY(mutex_);  ///< by id
   std::vector<KeptSession> lapsed_mappings_ REMORA_GUARDED_BY(mutex_);
 };
 

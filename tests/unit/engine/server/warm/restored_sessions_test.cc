@@ -106,6 +106,35 @@ TEST_F(RestoredSessionsTest, StoppedProcessCountsUntilItIsGone) {
   EXPECT_EQ(state_of_process(process, mapping.process_began), ProcessState::kGone);
 }
 
+TEST_F(RestoredSessionsTest, ProcessThatIsBackCountsUntilItHasReturned) {
+  const auto self = static_cast<std::uint64_t>(::getpid());
+  KeptSession mapping = session(1, TransportKind::kShm);
+  mapping.process_id = self;
+  mapping.process_began = process_began(self);
+  const Clock::time_point now = Clock::now();
+  sessions_.add({mapping}, now + seconds{10});
+  const auto claimed = sessions_.claim(resume(1, 101), "a", false, TransportKind::kShm);
+  ASSERT_TRUE(claimed);
+  sessions_.await_return(*claimed, self, now + seconds{20});
+  EXPECT_EQ(sessions_.mapping_processes(), 1U);
+  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{19}).empty());
+  EXPECT_EQ(sessions_.mapping_processes(), 1U);
+  sessions_.returned(1);
+  EXPECT_EQ(sessions_.mapping_processes(), 0U);
+}
+
+TEST_F(RestoredSessionsTest, AnotherProcessDoesNotReturnForTheOneThatHadTheMemory) {
+  const auto self = static_cast<std::uint64_t>(::getpid());
+  KeptSession mapping = session(1, TransportKind::kShm);
+  mapping.process_id = self;
+  mapping.process_began = process_began(self);
+  const Clock::time_point now = Clock::now();
+  sessions_.await_return(mapping, self + 1, now + seconds{20});
+  sessions_.returned(1);
+  EXPECT_EQ(sessions_.mapping_processes(), 1U);
+  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{20}).empty()) << "the session goes on";
+}
+
 TEST(KeptProcessTest, NoProcessIsGone) {
   EXPECT_EQ(process_began(0), 0U);
   EXPECT_EQ(state_of_process(0, 0), ProcessState::kGone);
