@@ -63,7 +63,8 @@ prepare() {
 
 part_second() {
   serve
-  start_load $((rounds * 16 + 12))
+  # The pause before a rail is asked again doubles each time, from 1 s to 30 s.
+  start_load $((rounds * (rounds > 2 ? 45 : 16) + 12))
   is 'second: the session has lanes on both devices' has_pairs_on "$device"
   sleep 3
   local round
@@ -72,7 +73,7 @@ part_second() {
     is "second $round: the session has resumed" await 50 resumed $((2 * round - 1))
     sleep 2
     add_second
-    is "second $round: the session takes the rail back" await 100 has_pairs_on rxe1
+    is "second $round: the session takes the rail back" await 400 has_pairs_on rxe1
     sleep 2
   done
   judge_rails second
