@@ -4,8 +4,13 @@
 
 #include <csignal>
 #include <gtest/gtest.h>
+#include <string>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
+
+#include <remora/system_file.h>
 
 #include "server/warm/kept_process.h"
 #include "support/eventually.h"
@@ -133,6 +138,29 @@ TEST_F(RestoredSessionsTest, AnotherProcessDoesNotReturnForTheOneThatHadTheMemor
   sessions_.returned(1);
   EXPECT_EQ(sessions_.mapping_processes(), 1U);
   EXPECT_TRUE(sessions_.take_lapsed(now + seconds{20}).empty()) << "the session goes on";
+}
+
+/// A main thread that ends by itself leaves the other threads of its process running.
+TEST(KeptProcessTest, ProcessWithoutItsMainThreadIsNotGone) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::thread{[] {
+      while (true) ::pause();
+    }}.detach();
+    ::syscall(SYS_exit, 0);
+  }
+  const auto process = static_cast<std::uint64_t>(child);
+  const std::string stat = "/proc/" + std::to_string(child) + "/stat";
+  ASSERT_TRUE(test::eventually(
+      [&] { return read_file(stat.c_str()).value_or("").find(") Z ") != std::string::npos; }));
+  const std::uint64_t began = process_began(process);
+  EXPECT_EQ(state_of_process(process, began), ProcessState::kRunning);
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  EXPECT_TRUE(test::eventually([&] {
+    return state_of_process(process, began) == ProcessState::kGone;
+  })) << "before its parent has asked for its status";
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 TEST(KeptProcessTest, NoProcessIsGone) {
