@@ -317,9 +317,20 @@ void WarmMemory::note(KeptSession session) noexcept {
   }
 }
 
+void WarmMemory::forbid_resumption(std::uint64_t session_id) noexcept {
+  const MutexLock lock{mutex_};
+  const auto found = noted_.find(session_id);
+  if (!writes() || found == noted_.end()) return;
+  found->second.resumable = false;
+  record_sessions();
+}
+
 void WarmMemory::forget(std::uint64_t session_id) noexcept {
   const MutexLock lock{mutex_};
-  if (!writes() || noted_.erase(session_id) == 0) return;
+  if (writes() && noted_.erase(session_id) != 0) record_sessions();
+}
+
+void WarmMemory::record_sessions() noexcept {
   try {
     if (auto written = write_sessions(); !written) spoil(written.error());
   } catch (const std::bad_alloc&) {
