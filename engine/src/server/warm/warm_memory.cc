@@ -250,6 +250,15 @@ void WarmMemory::remove(const std::string& name) noexcept {
   stored_.erase(name);
 }
 
+Status WarmMemory::keep(std::uint64_t incarnation, int memory_fd) {
+  const MutexLock lock{mutex_};
+  if (!writes()) return {};
+  const Status stored = store(region_memory_name(incarnation), memory_fd);
+  if (stored) return {};
+  return Error{Code::kLimitExceeded, "descriptors that the supervisor keeps"}.with_subject(
+      stored.error().message());
+}
+
 bool WarmMemory::record(std::span<const JournaledRegion> regions,
                         std::uint64_t next_epoch) noexcept {
   const MutexLock lock{mutex_};

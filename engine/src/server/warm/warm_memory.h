@@ -73,6 +73,7 @@ class WarmMemory final : public RegionJournal {
   Status begin(const Pool& pool);
 
   // RegionJournal.
+  Status keep(std::uint64_t incarnation, int memory_fd) override REMORA_EXCLUDES(mutex_);
   bool record(std::span<const JournaledRegion> regions, std::uint64_t next_epoch) noexcept override
       REMORA_EXCLUDES(mutex_);
   void record_nothing() noexcept override REMORA_EXCLUDES(mutex_);

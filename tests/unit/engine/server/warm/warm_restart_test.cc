@@ -304,12 +304,20 @@ TEST_P(WarmRestartTest, RegionThatIsRemovedIsStoredNoMore) {
   EXPECT_EQ(store_->size(), 3U);
 }
 
-TEST_P(WarmRestartTest, NothingIsHandedOverWhenTheStoreIsFull) {
+/// One client must not be able to cost the others their memory.
+TEST_P(WarmRestartTest, RegionThatTheStoreHasNoRoomForIsNotCreated) {
   if (!shm()) GTEST_SKIP() << "nothing more is stored";
   start();
+  create("a");
+  const std::uint64_t memory = memory_id();
   store_->fill();
-  create("a");  // still serves
-  EXPECT_TRUE(status_has(R"("ready":false)"));
+  const auto refused =
+      server_->create_region({.name = "b", .size_bytes = kRegionBytes, .shm = true});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kLimitExceeded);
+  EXPECT_TRUE(status_has(R"("ready":true)"));
+  restart();
+  EXPECT_EQ(memory_id(), memory);
 }
 
 TEST_P(WarmRestartTest, ServerWithoutAStoreDoesNotStart) {
