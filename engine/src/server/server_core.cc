@@ -163,6 +163,7 @@ Result<ServerCore::TakenOver> ServerCore::make_pool(const config::ServerConfig& 
 void ServerCore::restore(TakenOver taken_over) {
   if (warm_ == nullptr || !warm_->reason().empty()) return;
   const std::size_t sessions = taken_over.sessions.size();
+  regions_.apply_access(taken_over.regions, taken_over.next_epoch);
   catalog().restore(std::move(taken_over.regions), taken_over.next_epoch);
   restored_.add(taken_over.sessions, Deadline::max());  // begin() says until when
   metrics_.regions(catalog().size());

@@ -230,6 +230,40 @@ TEST_P(WarmRestartTest, MemoryOfNoRegionIsZeroAgain) {
   EXPECT_EQ(bytes, std::vector<std::byte>(config_.pool.size_bytes));
 }
 
+/// The configuration is the law for access, also over a restart.
+TEST_P(WarmRestartTest, NarrowerRightsInTheConfigurationTakeEffect) {
+  config::RegionConfig region;
+  region.name = "a";
+  region.size_bytes = kRegionBytes;
+  region.atomics = "cpu";
+  region.shm = shm();
+  config_.regions = {region};
+  start();
+  Told told;
+  const Engine client = engine(told);
+  const Region writes = client.open_region(uri("a"), Rights::kAll).value();
+  ASSERT_TRUE(write_word(writes, ByteOffset{0}, 1));
+  restart();
+  ASSERT_TRUE(write_word(writes, ByteOffset{0}, 2)) << "nothing has changed";
+  const RegionInfo before = server_->regions().front();
+  config_.regions.front().rights.write = false;
+  restart();
+  const Status late = write_word(writes, ByteOffset{0}, 3);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), Code::kAccessRefused);
+  EXPECT_EQ(late.error().reason(), Reason::kFenced);
+  EXPECT_EQ(client.open_region(uri("a"), Rights::kAll).error().code(), Code::kNoRight);
+  const Region reads = client.open_region(uri("a"), Rights::kRead).value();
+  EXPECT_EQ(read_word(reads, 0), 2U) << "the bytes stay";
+  const RegionInfo now = server_->regions().front();
+  EXPECT_EQ(now.incarnation, before.incarnation);
+  EXPECT_GT(now.epoch, before.epoch);
+  config_.regions.front().rights.write = true;
+  restart();
+  EXPECT_EQ(read_word(reads, 0), 2U) << "wider rights end no grant";
+  EXPECT_TRUE(client.open_region(uri("a"), Rights::kAll));
+}
+
 TEST_P(WarmRestartTest, StartThatFailsLeavesTheMemory) {
   start();
   create("a");
