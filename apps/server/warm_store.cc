@@ -25,6 +25,9 @@ namespace remora::apps {
 namespace {
 
 constexpr std::chrono::seconds kStorePatience{5};
+/// FileDescriptorStoreMax= of systemd/remora-server.service.in, for a service manager that does not
+/// say its own ($FDSTORE, from systemd 254 on).
+constexpr std::uint64_t kMaxOfUnit = 4200;
 /// Source: sd_listen_fds(3).
 constexpr int kFirstListenDescriptor = 3;
 
@@ -36,11 +39,10 @@ std::string remove_text(std::string_view name) {
   return "FDSTOREREMOVE=1\nFDNAME=" + std::string{name};
 }
 
-/// Counts what is stored, where the service manager says how much it keeps: it drops what is beyond
-/// that, and does not say so.
+/// Counts what is stored: the service manager drops what is beyond `max`, and does not say so.
 class ServiceManagerStore final : public DescriptorStore {
  public:
-  explicit ServiceManagerStore(std::optional<std::uint64_t> max) : max_{max} {}
+  explicit ServiceManagerStore(std::uint64_t max) : max_{max} {}
 
   Result<std::vector<StoredDescriptor>> take() override {
     std::vector<StoredDescriptor> taken;
@@ -64,10 +66,10 @@ class ServiceManagerStore final : public DescriptorStore {
   }
 
   Status store(std::string_view name, int fd) override {
-    if (max_ && names_.size() >= *max_)
+    if (names_.size() >= max_)
       return Error{Code::kLimitExceeded, "descriptors that the service manager keeps"}
           .with_subject("FileDescriptorStoreMax=")
-          .with_limit(names_.size() + 1, *max_);
+          .with_limit(names_.size() + 1, max_);
     if (auto sent = send_to_service_manager(store_text(name), fd, kStorePatience); !sent)
       return sent;
     names_.emplace(name);
@@ -82,7 +84,7 @@ class ServiceManagerStore final : public DescriptorStore {
   }
 
  private:
-  const std::optional<std::uint64_t> max_;
+  const std::uint64_t max_;
   std::set<std::string> names_;
 };
 
@@ -169,7 +171,7 @@ std::shared_ptr<DescriptorStore> store_of_service_manager() {
   const auto max = number_in_environment("FDSTORE");
   if (socket == nullptr || *socket == '\0' || max == std::optional<std::uint64_t>{0})
     return nullptr;
-  return std::make_shared<ServiceManagerStore>(max);
+  return std::make_shared<ServiceManagerStore>(max.value_or(kMaxOfUnit));
 }
 
 Result<std::shared_ptr<DescriptorStore>> store_of_supervisor(int socket) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "server/client_registry.h"
 
 namespace remora::detail {
 
@@ -27,6 +28,23 @@ std::vector<RegionAccess> access_from(const config::RegionConfig& region) {
                     .rights = rights_from(each.read, each.write, each.atomic),
                     .admin = each.admin});
   return list;
+}
+
+/// Whether some client may do less with `now` than with `before`.
+bool is_narrower(const RegionInfo& before, const RegionInfo& now) {
+  const auto may_less = [&](const KnownClient* client) {
+    const Permission had = permission_of(before, client);
+    const Permission has = permission_of(now, client);
+    return !includes(has.rights, had.rights) || (had.admin && !has.admin);
+  };
+  if (may_less(nullptr)) return true;
+  std::vector<std::string> names{""};  // for the clients that neither list names
+  for (const RegionInfo* const info : {&before, &now})
+    for (const RegionAccess& access : info->access) names.push_back(access.client);
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    const KnownClient client{.name = name};
+    return may_less(&client);
+  });
 }
 
 }  // namespace
@@ -104,21 +122,39 @@ Status RegionManager::create_configured(const StepsFor& steps_for, const std::st
   return {};
 }
 
+void RegionManager::apply_access(std::vector<Catalog::Restored>& regions,
+                                 std::uint64_t& next_epoch) const {
+  for (const config::RegionConfig& region : config_.regions) {
+    const auto found = std::find_if(regions.begin(), regions.end(), [&](const auto& each) {
+      return each.info.name == region.name && each.info.owner.empty();
+    });
+    if (found == regions.end()) continue;
+    RegionInfo& info = found->info;
+    const RegionInfo before = info;
+    info.access = access_from(region);
+    info.rights = rights_from(region.rights.read, region.rights.write, region.rights.atomic);
+    if (info.access == before.access && info.rights == before.rights) continue;
+    const bool narrower = is_narrower(before, info);
+    if (narrower) info.epoch = next_epoch++;
+    log::info(
+        "region {}: clients may do what the configuration says now{}", region.name,
+        narrower ? ", which is less for some: the grants of the process before have ended" : "");
+  }
+}
+
 /// Whether the process before has left the region. Its bytes are worth more than the file's words:
 /// where both differ, the region stays as it was.
 bool RegionManager::is_restored(const config::RegionConfig& region) const {
   const auto found = catalog_.find(region.name);
   if (!found) return false;
   const RegionInfo is = (*found)->info();
-  const bool same =
-      is.size_bytes == region.size_bytes && is.block_bytes == region.block_bytes &&
-      is.shm == region.shm && is.owner.empty() && is.access == access_from(region) &&
-      is.rights == rights_from(region.rights.read, region.rights.write, region.rights.atomic) &&
-      (region.atomics == "auto" || is.atomic_domain == region.atomics);
+  const bool same = is.size_bytes == region.size_bytes && is.block_bytes == region.block_bytes &&
+                    is.shm == region.shm && is.owner.empty() &&
+                    (region.atomics == "auto" || is.atomic_domain == region.atomics);
   if (!same)
     log::warn(
-        "region {}: the process before has left it with another size, owner or other rights "
-        "than the configuration says; it stays as it was",
+        "region {}: the process before has left it with another size, block size, owner, atomics "
+        "or shm than the configuration says; it stays as it was",
         region.name);
   return true;
 }

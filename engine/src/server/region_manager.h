@@ -10,6 +10,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <remora/config/server_config.h>
 #include <remora/engine/region.h>
@@ -57,6 +58,11 @@ class RegionManager {
   /// Control thread, from time to time: removes regions that have expired, closes memory that no
   /// process holds any more, and has requests go on whose time is over.
   void remove_outdated();
+
+  /// Gives the regions of the process before the rights and access lists of the configuration,
+  /// where that has them and no client owns them. A region that some client may use less than
+  /// before gets the next epoch: all grants of it have ended then. Before they are restored.
+  void apply_access(std::vector<Catalog::Restored>& regions, std::uint64_t& next_epoch) const;
 
   /// `steps_for`: how far the regions are populated, from the bytes done before a region and the
   /// bytes of all. Errors: as create(); kCancelled (`stop`).

@@ -1,6 +1,7 @@
 #include "server/server_core.h"
 
 #include <cstdint>
+#include <set>
 #include <utility>
 
 #include <remora/config/units.h>
@@ -162,6 +163,7 @@ Result<ServerCore::TakenOver> ServerCore::make_pool(const config::ServerConfig& 
 void ServerCore::restore(TakenOver taken_over) {
   if (warm_ == nullptr || !warm_->reason().empty()) return;
   const std::size_t sessions = taken_over.sessions.size();
+  regions_.apply_access(taken_over.regions, taken_over.next_epoch);
   catalog().restore(std::move(taken_over.regions), taken_over.next_epoch);
   restored_.add(taken_over.sessions, Deadline::max());  // begin() says until when
   metrics_.regions(catalog().size());
@@ -320,18 +322,22 @@ void ServerCore::renew_restored(Clock::time_point now) noexcept {
 void ServerCore::end_lapsed_restored(Clock::time_point now, bool behind) noexcept {
   // Longer than until the next call: what these sessions may have open stays with them.
   constexpr std::chrono::seconds kHold{1};
-  const auto lapsed = restored_.take_lapsed(behind ? now - SessionTable::kMaxBehind : now);
+  const auto lapsed =
+      restored_.take_lapsed(now, behind ? SessionTable::kMaxBehind : std::chrono::seconds{0});
   if (behind && restored_.size() != 0) catalog().hold_longer(now + kHold);
-  for (const KeptSession& session : lapsed) {
+  std::set<std::uint64_t> ended{lapsed.ended.begin(), lapsed.ended.end()};
+  for (const KeptSession& session : lapsed.sessions) {
     log::info(
         "session {:x}: its client has not come back since the process before; what it had "
         "open is given up",
         session.id);
-    enqueue([this, id = session.id] {
-      warm_->forget(id);
+    // The next process has to know of a process that is stopped, too.
+    enqueue([this, id = session.id, maps = ended.erase(session.id) == 0] {
+      maps ? warm_->forbid_resumption(id) : warm_->forget(id);
       for (const auto& region : catalog().of_session(id)) regions_.remove_now(region, [] {});
     });
   }
+  for (const std::uint64_t id : ended) enqueue([this, id] { warm_->forget(id); });
 }
 
 Status ServerCore::alive() const {

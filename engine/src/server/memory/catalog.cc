@@ -120,16 +120,19 @@ Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
                                    std::string_view owner, const PopulateSteps& steps,
                                    std::uint64_t session_id) {
   if (auto status = check(spec); !status) return status.error();
+  std::uint64_t epoch = 0;
   {
     const MutexLock lock{mutex_};
     if (auto may = may_add(spec.name); !may) return may.error();
+    epoch = next_epoch_++;
   }
   // Without the lock, since this may wait for memory that is being zeroed.
   auto memory = pool_->allocate(spec.size_bytes, spec.shm, deadline, steps);
   if (!memory) return memory.error().with_subject(spec.name);
+  if (journal_ != nullptr && (*memory)->shareable())
+    if (auto kept = journal_->keep(epoch, (*memory)->shareable_fd()); !kept) return kept.error();
   const MutexLock lock{mutex_};
   if (auto may = may_add(spec.name); !may) return may.error();
-  const std::uint64_t epoch = next_epoch_++;
   RegionInfo info{.name = spec.name,
                   .size_bytes = spec.size_bytes,
                   .block_bytes = spec.block_bytes,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <remora/engine/region.h>
+#include <remora/result.h>
 
 #include "server/memory/pool_share.h"
 
@@ -30,6 +31,10 @@ class RegionJournal {
   RegionJournal(const RegionJournal&) = delete;
   RegionJournal& operator=(const RegionJournal&) = delete;
 
+  /// Keeps the own memfd of a region that is about to be created, so that record() can name it.
+  /// Without the lock of the catalog, and may block for some seconds. Errors: kLimitExceeded: the
+  /// region is not to be created.
+  virtual Status keep(std::uint64_t incarnation, int memory_fd) = 0;
   /// All regions as they are now. No later region gets an epoch below `next_epoch`. With the lock
   /// of the catalog. A failure is the journal's own to report: it keeps nothing for the next
   /// process then. False: the memory is left to the next process, which finds the regions as they

@@ -15,7 +15,7 @@ namespace remora::detail {
 
 enum class ProcessState : std::uint8_t {
   kGone,
-  kRunning,
+  kRunning,  ///< also where /proc does not show it
   kStopped,  ///< by a signal or a debugger: it may go on at any time
 };
 /// `began`: of process_began(). With a process id of 0: kGone.

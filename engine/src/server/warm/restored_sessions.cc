@@ -17,6 +17,11 @@ bool may_write(const KeptSession& session) noexcept {
          state_of_process(session.process_id, session.process_began) != ProcessState::kGone;
 }
 
+/// Whether the state of its process can be looked at.
+bool is_known(const KeptSession& session) noexcept {
+  return session.transport == TransportKind::kShm && session.process_id != 0;
+}
+
 }  // namespace
 
 void RestoredSessions::add(const std::vector<KeptSession>& sessions, Deadline until) {
@@ -57,32 +62,45 @@ void RestoredSessions::returned(std::uint64_t session_id) {
   if (found != returning_.end() && found->second.may_return) returning_.erase(found);
 }
 
-std::vector<KeptSession> RestoredSessions::take_lapsed(Clock::time_point now) {
-  std::vector<KeptSession> lapsed;
+RestoredSessions::Lapsed RestoredSessions::take_lapsed(Clock::time_point now,
+                                                       std::chrono::nanoseconds behind) {
+  Lapsed lapsed;
   const MutexLock lock{mutex_};
   for (auto at = sessions_.begin(); at != sessions_.end();) {
-    if (at->second.until > now) {
+    if (at->second.until > now - behind) {
       ++at;
       continue;
     }
-    KeptSession& session = at->second.session;
-    if (session.transport == TransportKind::kShm && session.process_id != 0)
-      lapsed_mappings_.push_back(session);
-    lapsed.push_back(std::move(session));
+    const KeptSession& session = at->second.session;
+    if (is_known(session))
+      lapsed_mappings_.push_back({.session = session, .noted = true});
+    else
+      lapsed.ended.push_back(session.id);
+    lapsed.sessions.push_back(session);
     at = sessions_.erase(at);
   }
   for (auto at = returning_.begin(); at != returning_.end();) {
-    if (at->second.until > now) {
+    if (at->second.until > now - behind) {
       ++at;
       continue;
     }
-    if (at->second.session.process_id != 0) lapsed_mappings_.push_back(at->second.session);
+    // Its session goes on, and stays noted.
+    if (is_known(at->second.session))
+      lapsed_mappings_.push_back({.session = at->second.session, .noted = false});
     at = returning_.erase(at);
   }
-  // A process that has ended, or has been seen to run, writes no more.
-  std::erase_if(lapsed_mappings_, [](const KeptSession& session) {
-    return state_of_process(session.process_id, session.process_began) != ProcessState::kStopped;
-  });
+  std::vector<LapsedMapping> left;
+  for (LapsedMapping& mapping : lapsed_mappings_) {
+    const KeptSession& session = mapping.session;
+    const ProcessState state = state_of_process(session.process_id, session.process_began);
+    const bool runs = state == ProcessState::kRunning;
+    mapping.runs_since = runs ? std::min(mapping.runs_since, now) : Clock::time_point::max();
+    if (state == ProcessState::kStopped || (runs && now - mapping.runs_since < kTimeToNotice))
+      left.push_back(std::move(mapping));
+    else if (mapping.noted)
+      lapsed.ended.push_back(session.id);
+  }
+  lapsed_mappings_ = std::move(left);
   return lapsed;
 }
 

@@ -2,6 +2,7 @@
 
 /// The sessions of the process before, for as long as their clients may come back to them.
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -39,8 +40,13 @@ class RestoredSessions {
   /// The client uses no grant any more that it has not got again. Another process than the one that
   /// had the memory mapped says nothing about that one.
   void returned(std::uint64_t session_id);
-  /// Those whose time is over.
-  [[nodiscard]] std::vector<KeptSession> take_lapsed(Clock::time_point now);
+  struct Lapsed {
+    std::vector<KeptSession> sessions;  ///< those whose time is over
+    /// Of those and of earlier ones: no process writes any more as a client of them.
+    std::vector<std::uint64_t> ended;
+  };
+  /// `behind`: the time of sessions is over so much later. Processes are looked at as of `now`.
+  [[nodiscard]] Lapsed take_lapsed(Clock::time_point now, std::chrono::nanoseconds behind = {});
   /// The server itself stood still.
   void renew(Deadline until);
   [[nodiscard]] bool has(std::uint64_t session_id) const;
@@ -48,8 +54,10 @@ class RestoredSessions {
 
   /// How many processes may still write memory that the process before has let them map (shm):
   /// those that have not come back whole, and have not ended. When the time of a session is over,
-  /// its process counts only while it is stopped: one that runs has found its connection ended.
+  /// its process counts only while it is stopped, and then until it has run for kTimeToNotice: it
+  /// has found its connection ended.
   [[nodiscard]] std::size_t mapping_processes() const;
+  static constexpr std::chrono::seconds kTimeToNotice{2};
 
  private:
   struct Restored {
@@ -57,10 +65,15 @@ class RestoredSessions {
     Deadline until;
     bool may_return = true;  ///< of returning_: see returned()
   };
+  struct LapsedMapping {
+    KeptSession session;
+    bool noted;  ///< for the next process, until Lapsed::ended has it
+    Clock::time_point runs_since = Clock::time_point::max();
+  };
   mutable Mutex mutex_;
   std::map<std::uint64_t, Restored> sessions_ REMORA_GUARDED_BY(mutex_);   ///< by id
   std::map<std::uint64_t, Restored> returning_ REMORA_GUARDED_BY(mutex_);  ///< by id
-  std::vector<KeptSession> lapsed_mappings_ REMORA_GUARDED_BY(mutex_);
+  std::vector<LapsedMapping> lapsed_mappings_ REMORA_GUARDED_BY(mutex_);
 };
 
 }  // namespace remora::detail

@@ -250,6 +250,15 @@ void WarmMemory::remove(const std::string& name) noexcept {
   stored_.erase(name);
 }
 
+Status WarmMemory::keep(std::uint64_t incarnation, int memory_fd) {
+  const MutexLock lock{mutex_};
+  if (!writes()) return {};
+  const Status stored = store(region_memory_name(incarnation), memory_fd);
+  if (stored) return {};
+  return Error{Code::kLimitExceeded, "descriptors that the supervisor keeps"}.with_subject(
+      stored.error().message());
+}
+
 bool WarmMemory::record(std::span<const JournaledRegion> regions,
                         std::uint64_t next_epoch) noexcept {
   const MutexLock lock{mutex_};
@@ -317,9 +326,20 @@ void WarmMemory::note(KeptSession session) noexcept {
   }
 }
 
+void WarmMemory::forbid_resumption(std::uint64_t session_id) noexcept {
+  const MutexLock lock{mutex_};
+  const auto found = noted_.find(session_id);
+  if (!writes() || found == noted_.end()) return;
+  found->second.resumable = false;
+  record_sessions();
+}
+
 void WarmMemory::forget(std::uint64_t session_id) noexcept {
   const MutexLock lock{mutex_};
-  if (!writes() || noted_.erase(session_id) == 0) return;
+  if (writes() && noted_.erase(session_id) != 0) record_sessions();
+}
+
+void WarmMemory::record_sessions() noexcept {
   try {
     if (auto written = write_sessions(); !written) spoil(written.error());
   } catch (const std::bad_alloc&) {

@@ -73,11 +73,14 @@ class WarmMemory final : public RegionJournal {
   Status begin(const Pool& pool);
 
   // RegionJournal.
+  Status keep(std::uint64_t incarnation, int memory_fd) override REMORA_EXCLUDES(mutex_);
   bool record(std::span<const JournaledRegion> regions, std::uint64_t next_epoch) noexcept override
       REMORA_EXCLUDES(mutex_);
   void record_nothing() noexcept override REMORA_EXCLUDES(mutex_);
   /// The session's client may come back to it in the next process, until forget().
   void note(KeptSession session) noexcept REMORA_EXCLUDES(mutex_);
+  /// The session's client may not come back to it, but may have memory mapped: until forget().
+  void forbid_resumption(std::uint64_t session_id) noexcept REMORA_EXCLUDES(mutex_);
   /// Before anything of the session is given up.
   void forget(std::uint64_t session_id) noexcept REMORA_EXCLUDES(mutex_);
   /// This process hands the memory over: what ends from now on ends for this process alone.
@@ -99,6 +102,7 @@ class WarmMemory final : public RegionJournal {
   Status write_regions(std::span<const JournaledRegion> regions, std::uint64_t next_epoch)
       REMORA_REQUIRES(mutex_);
   Status write_sessions() REMORA_REQUIRES(mutex_);
+  void record_sessions() noexcept REMORA_REQUIRES(mutex_);
   void spoil(const Error& why) noexcept REMORA_REQUIRES(mutex_);
   [[nodiscard]] bool writes() const noexcept REMORA_REQUIRES(mutex_) {
     return catalog_ && sessions_ && !frozen_ && !spoiled_;

@@ -138,6 +138,7 @@ TEST_F(CatalogTest, EpochsOnlyGrow) {
 /// Looks at a region's memory when it is told of a change.
 class WatchingJournal final : public RegionJournal {
  public:
+  Status keep(std::uint64_t /*incarnation*/, int /*memory_fd*/) override { return {}; }
   bool record(std::span<const JournaledRegion> regions, std::uint64_t /*next*/) noexcept override {
     if (regions.empty()) return !frozen;
     size_bytes = regions.front().info.size_bytes;

@@ -3,9 +3,17 @@
 #include "server/warm/restored_sessions.h"
 
 #include <csignal>
+#include <cstdint>
 #include <gtest/gtest.h>
+#include <set>
+#include <string>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
+#include <vector>
+
+#include <remora/system_file.h>
 
 #include "server/warm/kept_process.h"
 #include "support/eventually.h"
@@ -64,10 +72,12 @@ TEST_F(RestoredSessionsTest, SessionThatIsNotResumableIsNotClaimed) {
 TEST_F(RestoredSessionsTest, LapsesWhenItsTimeIsOver) {
   const Clock::time_point now = Clock::now();
   sessions_.add({session(1), session(2)}, now + seconds{10});
-  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{9}).empty());
+  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{9}).sessions.empty());
   sessions_.renew(now + seconds{20});
-  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{19}).empty());
-  EXPECT_EQ(sessions_.take_lapsed(now + seconds{20}).size(), 2U);
+  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{19}).sessions.empty());
+  const auto lapsed = sessions_.take_lapsed(now + seconds{20});
+  EXPECT_EQ(lapsed.sessions.size(), 2U);
+  EXPECT_EQ(lapsed.ended.size(), 2U) << "no memory was mapped";
   EXPECT_FALSE(sessions_.claim(resume(1, 101), "a", false, TransportKind::kTcp));
 }
 
@@ -93,12 +103,18 @@ TEST_F(RestoredSessionsTest, StoppedProcessCountsUntilItIsGone) {
   ASSERT_EQ(::kill(child, SIGSTOP), 0);
   ASSERT_TRUE(test::eventually(
       [&] { return state_of_process(process, mapping.process_began) == ProcessState::kStopped; }));
-  EXPECT_EQ(sessions_.take_lapsed(now + seconds{10}).size(), 3U);
+  const auto lapsed = sessions_.take_lapsed(now + seconds{10});
+  EXPECT_EQ(lapsed.sessions.size(), 3U);
+  EXPECT_EQ(std::set<std::uint64_t>(lapsed.ended.begin(), lapsed.ended.end()),
+            (std::set<std::uint64_t>{2, 3}))
+      << "the next process has to know of the one that is stopped";
   EXPECT_EQ(sessions_.mapping_processes(), 1U) << "it may go on at any time";
   ASSERT_EQ(::kill(child, SIGCONT), 0);
   ASSERT_TRUE(test::eventually(
       [&] { return state_of_process(process, mapping.process_began) == ProcessState::kRunning; }));
-  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{10}).empty());
+  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{10}).ended.empty());
+  EXPECT_EQ(sessions_.mapping_processes(), 1U) << "it may not have read the hang-up yet";
+  EXPECT_EQ(sessions_.take_lapsed(now + seconds{12}).ended, std::vector<std::uint64_t>{1});
   EXPECT_EQ(sessions_.mapping_processes(), 0U) << "it has found its connection ended";
 
   ASSERT_EQ(::kill(child, SIGKILL), 0);
@@ -117,7 +133,7 @@ TEST_F(RestoredSessionsTest, ProcessThatIsBackCountsUntilItHasReturned) {
   ASSERT_TRUE(claimed);
   sessions_.await_return(*claimed, self, now + seconds{20});
   EXPECT_EQ(sessions_.mapping_processes(), 1U);
-  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{19}).empty());
+  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{19}).sessions.empty());
   EXPECT_EQ(sessions_.mapping_processes(), 1U);
   sessions_.returned(1);
   EXPECT_EQ(sessions_.mapping_processes(), 0U);
@@ -132,7 +148,30 @@ TEST_F(RestoredSessionsTest, AnotherProcessDoesNotReturnForTheOneThatHadTheMemor
   sessions_.await_return(mapping, self + 1, now + seconds{20});
   sessions_.returned(1);
   EXPECT_EQ(sessions_.mapping_processes(), 1U);
-  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{20}).empty()) << "the session goes on";
+  EXPECT_TRUE(sessions_.take_lapsed(now + seconds{20}).ended.empty()) << "the session goes on";
+}
+
+/// A main thread that ends by itself leaves the other threads of its process running.
+TEST(KeptProcessTest, ProcessWithoutItsMainThreadIsNotGone) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::thread{[] {
+      while (true) ::pause();
+    }}.detach();
+    ::syscall(SYS_exit, 0);
+  }
+  const auto process = static_cast<std::uint64_t>(child);
+  const std::string stat = "/proc/" + std::to_string(child) + "/stat";
+  ASSERT_TRUE(test::eventually(
+      [&] { return read_file(stat.c_str()).value_or("").find(") Z ") != std::string::npos; }));
+  const std::uint64_t began = process_began(process);
+  EXPECT_EQ(state_of_process(process, began), ProcessState::kRunning);
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  EXPECT_TRUE(test::eventually([&] {
+    return state_of_process(process, began) == ProcessState::kGone;
+  })) << "before its parent has asked for its status";
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 TEST(KeptProcessTest, NoProcessIsGone) {

@@ -230,6 +230,40 @@ TEST_P(WarmRestartTest, MemoryOfNoRegionIsZeroAgain) {
   EXPECT_EQ(bytes, std::vector<std::byte>(config_.pool.size_bytes));
 }
 
+/// The configuration is the law for access, also over a restart.
+TEST_P(WarmRestartTest, NarrowerRightsInTheConfigurationTakeEffect) {
+  config::RegionConfig region;
+  region.name = "a";
+  region.size_bytes = kRegionBytes;
+  region.atomics = "cpu";
+  region.shm = shm();
+  config_.regions = {region};
+  start();
+  Told told;
+  const Engine client = engine(told);
+  const Region writes = client.open_region(uri("a"), Rights::kAll).value();
+  ASSERT_TRUE(write_word(writes, ByteOffset{0}, 1));
+  restart();
+  ASSERT_TRUE(write_word(writes, ByteOffset{0}, 2)) << "nothing has changed";
+  const RegionInfo before = server_->regions().front();
+  config_.regions.front().rights.write = false;
+  restart();
+  const Status late = write_word(writes, ByteOffset{0}, 3);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), Code::kAccessRefused);
+  EXPECT_EQ(late.error().reason(), Reason::kFenced);
+  EXPECT_EQ(client.open_region(uri("a"), Rights::kAll).error().code(), Code::kNoRight);
+  const Region reads = client.open_region(uri("a"), Rights::kRead).value();
+  EXPECT_EQ(read_word(reads, 0), 2U) << "the bytes stay";
+  const RegionInfo now = server_->regions().front();
+  EXPECT_EQ(now.incarnation, before.incarnation);
+  EXPECT_GT(now.epoch, before.epoch);
+  config_.regions.front().rights.write = true;
+  restart();
+  EXPECT_EQ(read_word(reads, 0), 2U) << "wider rights end no grant";
+  EXPECT_TRUE(client.open_region(uri("a"), Rights::kAll));
+}
+
 TEST_P(WarmRestartTest, StartThatFailsLeavesTheMemory) {
   start();
   create("a");
@@ -304,12 +338,20 @@ TEST_P(WarmRestartTest, RegionThatIsRemovedIsStoredNoMore) {
   EXPECT_EQ(store_->size(), 3U);
 }
 
-TEST_P(WarmRestartTest, NothingIsHandedOverWhenTheStoreIsFull) {
+/// One client must not be able to cost the others their memory.
+TEST_P(WarmRestartTest, RegionThatTheStoreHasNoRoomForIsNotCreated) {
   if (!shm()) GTEST_SKIP() << "nothing more is stored";
   start();
+  create("a");
+  const std::uint64_t memory = memory_id();
   store_->fill();
-  create("a");  // still serves
-  EXPECT_TRUE(status_has(R"("ready":false)"));
+  const auto refused =
+      server_->create_region({.name = "b", .size_bytes = kRegionBytes, .shm = true});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kLimitExceeded);
+  EXPECT_TRUE(status_has(R"("ready":true)"));
+  restart();
+  EXPECT_EQ(memory_id(), memory);
 }
 
 TEST_P(WarmRestartTest, ServerWithoutAStoreDoesNotStart) {
