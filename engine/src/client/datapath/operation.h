@@ -260,6 +260,7 @@ inline void make_split(OperationRecord& operation,
 /// Nothing of an operation that is not whole, nor in pieces, has been posted any more. Its lease
 /// stays.
 inline void begin_again(OperationRecord& operation) noexcept {
+  if (operation.request.local != nullptr) operation.request.local -= operation.planned_bytes;
   operation.piece_memory = operation.memory;
   operation.piece_end_bytes = operation.length_bytes;
   operation.pieces_begun = 0;

@@ -74,9 +74,9 @@ TEST_F(SessionRailReturnTest, RailOfALaneWhoseRequestIsNotAcknowledgedHasFailed)
   queue.write(ByteOffset{0}, bytes);
   ASSERT_TRUE(queue.submit());
   ASSERT_TRUE(last_lane()->soon_posted(1));
-  hang_up();
-  ASSERT_TRUE(told_soon("IR"));
+  last_lane()->fail(0, CompletionStatus::kFlushed);
   EXPECT_EQ(queue.wait(1).size(), 1U);
+  ASSERT_TRUE(told_soon("IR"));
   EXPECT_TRUE(failed().empty()) << "the server has ended the lane";
   queue.write(ByteOffset{0}, bytes);
   ASSERT_TRUE(queue.submit());

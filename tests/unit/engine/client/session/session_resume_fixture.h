@@ -59,9 +59,9 @@ class ResumedLane final : public transport::FakeLane {
     const std::lock_guard lock{mutex_};
     complete(sequence);
   }
-  void fail(std::uint64_t sequence) {
+  void fail(std::uint64_t sequence, CompletionStatus status = CompletionStatus::kRetryExceeded) {
     const std::lock_guard lock{mutex_};
-    complete(sequence, CompletionStatus::kRetryExceeded);
+    complete(sequence, status);
   }
   void close() noexcept override {
     if (before_close) before_close();
