@@ -85,13 +85,13 @@ part_second() {
 part_first() {
   serve
   # Without atomics: theirs is the device that goes.
-  start_load 24 --swaps 0 --adds 0
+  start_load 60 --swaps 0 --adds 0
   sleep 3
   timeout 60 rdma link del "$device" || true
   is 'first: the session has resumed over the other device' await 50 resumed 1
   sleep 3
   rdma link add "$device" type rxe netdev "$netdev"
-  is 'first: the session takes the rail back' await 100 has_pairs_on "$device"
+  is 'first: the session takes the rail back' await 400 has_pairs_on "$device"
   judge_rails first
   stop_server
 }
