@@ -173,6 +173,7 @@ Result<Resumption> ServerSession::restore(const control::Resume& wanted) {
   restored_ = true;
   if (const transport::MappingClient* const mapping = endpoint().mapping_client()) {
     returning_ = true;
+    connection_.leave_pings_to_worker(true);
     server_.restored_sessions().await_return(*claimed, mapping->process_id(),
                                              Clock::now() + server_.config().limits.session_keep);
   }
@@ -216,6 +217,7 @@ void ServerSession::reconcile_grants() {
 /// those that it has not got again once no thread of it uses them.
 void ServerSession::ask_to_stop_use() {
   if (!returning_ || std::exchange(asked_to_stop_use_, true)) return;
+  connection_.leave_pings_to_worker(false);
   const auto& known = handshake_.wanted()->grants();
   for (const GrantSet::Missing& missing : grants_.missing({known.begin(), known.end()}))
     events_.queue(events_.revoking(missing.grant_id, missing.reason));
@@ -255,6 +257,7 @@ Status ServerSession::take_over(ServerSession& before) {
   resumptions_ = before.resumptions_;
   restored_ = before.restored_;
   returning_ = before.returning_;
+  connection_.leave_pings_to_worker(returning_);
   before.released_ = true;  // drops its waiting requests
   return {};
 }

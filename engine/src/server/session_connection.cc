@@ -36,7 +36,7 @@ void SessionConnection::count_answered() noexcept {
 
 bool SessionConnection::answer_ping(std::span<const std::byte> message) noexcept {
   constexpr std::size_t kMaxPingBytes = 32;
-  if (message.size() > kMaxPingBytes) return false;
+  if (message.size() > kMaxPingBytes || worker_answers_pings_.load()) return false;
   const auto envelope = control::decode(message);
   if (!envelope || !envelope->request().has_ping()) return false;
   // If the client pings too often, or the worker is sending to it, the worker answers the ping.

@@ -57,6 +57,9 @@ class SessionConnection {
   /// Control thread.
   [[nodiscard]] bool answer_ping(std::span<const std::byte> message) noexcept
       REMORA_EXCLUDES(send_mutex_);
+  /// Whether the worker answers every ping, because it waits for the client's next one. Worker,
+  /// before it answers a request that the ping follows.
+  void leave_pings_to_worker(bool leave) noexcept { worker_answers_pings_.store(leave); }
 
   /// Errors: those of control::encode() and ServerEndpoint::send(). Worker.
   Status send(const control::Envelope& envelope) REMORA_EXCLUDES(send_mutex_);
@@ -91,6 +94,7 @@ class SessionConnection {
   LingerBudget& linger_;
   Mutex send_mutex_;                          ///< guards the endpoint's sending side
   TokenBucket ping_bucket_{kPingsPerSecond};  ///< control thread
+  std::atomic<bool> worker_answers_pings_{false};
   std::atomic<std::size_t> unanswered_{0};
   std::atomic<Clock::rep> last_heard_{0};
 };

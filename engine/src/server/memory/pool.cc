@@ -75,8 +75,9 @@ Result<std::shared_ptr<Pool>> Pool::adopt(SharedMemory memory, const config::Poo
   const bool gib = memory.huge() && memory.page_bytes() > config::kHugePageBytes;
   auto pool = std::make_shared<Pool>(std::move(memory), options, placement, page_bytes);
   if (gib) pool->keep_pages();
-  pool->begin_with(std::move(used));
+  // First, since a pool that is not begun can go.
   if (auto started = pool->start_cleaner(); !started) return started.error();
+  pool->begin_with(std::move(used));
   return pool;
 }
 
@@ -116,6 +117,7 @@ void Pool::begin_with(std::vector<PoolExtent> used) {
   }
   leave_until(usage_.total_bytes);
   frozen_ = true;
+  changed_.notify_all();
 }
 
 std::shared_ptr<RegionMemory> Pool::adopt_region(std::uint64_t size_bytes,
