@@ -101,7 +101,7 @@ judge_load() {
   loader=''
   is "$1: the load found nothing wrong" test "$code" = 0
   is "$1: no violation" test "$(jq -r .violations_total "$work/load.json")" = 0
-  jq -c '{ok, failed, interrupted, resumed, lost, longest_verdict_ms, longest_overrun_ms, longest_silence_ms}' \
+  jq -c '{ok, failed, first_failed, interrupted, resumed, lost, longest_verdict_ms, longest_overrun_ms, longest_silence_ms, violations: .violations[:3]}' \
     "$work/load.json" || true
 }
 resumed() { [[ $(series remora_server_sessions_resumed_total) -ge $1 ]]; }

@@ -279,6 +279,7 @@ std::string LoadReport::json() const {
                         {"operations", operations},
                         {"ok", ok},
                         {"failed", failed},
+                        {"first_failed", first_failed},
                         {"longest_verdict_ms", longest_verdict_ms},
                         {"longest_overrun_ms", longest_overrun_ms},
                         {"longest_silence_ms", longest_silence_ms},
@@ -311,6 +312,7 @@ LoadReport LoadReport::from_json(const std::string& line) {
   made.operations = from.at("operations");
   made.ok = from.at("ok");
   made.failed = from.at("failed").get<std::map<std::string, std::uint64_t>>();
+  made.first_failed = from.at("first_failed").get<std::map<std::string, std::string>>();
   made.longest_verdict_ms = from.at("longest_verdict_ms");
   made.longest_overrun_ms = from.at("longest_overrun_ms");
   made.longest_silence_ms = from.at("longest_silence_ms");

@@ -77,8 +77,9 @@ struct LoadReport {
   std::uint64_t operations = 0;
   std::uint64_t ok = 0;
   std::map<std::string, std::uint64_t> failed{};  ///< by the code's text
-  std::uint64_t longest_verdict_ms = 0;           ///< from submission to the end of one that failed
-  std::uint64_t longest_overrun_ms = 0;           ///< beyond an operation's deadline
+  std::map<std::string, std::string> first_failed{};
+  std::uint64_t longest_verdict_ms = 0;  ///< from submission to the end of one that failed
+  std::uint64_t longest_overrun_ms = 0;  ///< beyond an operation's deadline
   std::uint64_t excused = 0;  ///< late only while this process was not run; not in json()
   std::uint64_t atomics = 0;  ///< recorded
   std::uint64_t blocks_checked = 0;

@@ -78,7 +78,9 @@ void LoadLedger::ended(LoadKind kind, const Status& status, Clock::time_point su
   if (!allowed(kind, code))
     violation(std::string{"a "} + name + " ended as " + status.error().message());
   const std::lock_guard lock{mutex_};
-  ++failed_[code];
+  if (++failed_[code] == 1)
+    first_failed_[code] = std::string{name} + " after " + std::to_string(took.count() / 1'000'000) +
+                          " ms: " + status.error().message();
 }
 
 std::chrono::nanoseconds LoadLedger::stood_still(Clock::time_point submitted) const {
@@ -140,6 +142,7 @@ void LoadLedger::fill(LoadReport& report) {
   report.ok = report.operations = ok_;
   for (const auto& [code, count] : failed_) {
     report.failed[std::string{to_string(code)}] = count;
+    report.first_failed[std::string{to_string(code)}] = first_failed_[code];
     report.operations += count;
   }
   report.session_events = session_events_.by_text();

@@ -88,6 +88,7 @@ class LoadLedger {
   std::atomic<std::int64_t> longest_verdict_ns_{0};
   std::mutex mutex_;
   std::map<Code, std::uint64_t> failed_;
+  std::map<Code, std::string> first_failed_;  ///< kind, time and message
   SessionEvents session_events_;
   std::vector<std::string> violations_;
   std::uint64_t violations_total_ = 0;

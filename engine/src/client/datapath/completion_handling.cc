@@ -267,7 +267,17 @@ bool QueuedLaneDriver::may_be_the_address(const OperationRecord& read) noexcept 
   return ++suspect_.failures <= kMaxTriesOfSuspect;
 }
 
-/// Keeps whole reads that the broken lane did not carry out for the next lane, also reads that were
+/// Whether a read is made again from its beginning where `posted` has failed: it is one request, or
+/// its other requests have succeeded. A striped transfer repeats its parts itself.
+bool QueuedLaneDriver::can_go_again(const Posted& posted) noexcept {
+  const OperationRecord& operation = *posted.operation;
+  if (operation.request.opcode != Opcode::kRead) return false;
+  return operation.whole ||
+         (!operation.part && operation.pieces == nullptr && operation.requests_in_flight == 1 &&
+          all_planned(operation) && operation.outcome.ok);
+}
+
+/// Keeps reads that the broken lane did not carry out for the next lane, also reads that were
 /// joined into one request. A joined read that is past its deadline ends. False: the request is not
 /// such a read, and nothing was done.
 ///
@@ -279,14 +289,17 @@ bool QueuedLaneDriver::keep_read_for_next_lane(Posted& posted, CompletionStatus 
                                                std::uint32_t vendor_error,
                                                EndTally& tally) noexcept {
   const bool again =
-      options_.revivable && posted.operation->whole &&
-      posted.operation->request.opcode == Opcode::kRead && !refused_by_peer(status) &&
+      options_.revivable && can_go_again(posted) && !refused_by_peer(status) &&
       !local_fault(status) &&
       (status != CompletionStatus::kLocalQpOperationError || may_be_the_address(*posted.operation));
   if (!again) return false;
   OperationRecord* at = posted.operation;
   const bool joined = posted.joined;
   const Clock::time_point now = Clock::now();
+  if (!at->whole) {
+    if (posted.bounce_slot != SlotStore::kNone) options_.bounce->give_back(posted.bounce_slot);
+    begin_again(*at);
+  }
   posted = {};
   while (at != nullptr) {
     OperationRecord& operation = *std::exchange(at, joined ? at->next : nullptr);

@@ -257,6 +257,18 @@ inline void make_split(OperationRecord& operation,
   operation.any_posted = false;
 }
 
+/// Nothing of an operation that is not whole, nor in pieces, has been posted any more. Its lease
+/// stays.
+inline void begin_again(OperationRecord& operation) noexcept {
+  if (operation.request.local != nullptr) operation.request.local -= operation.planned_bytes;
+  operation.piece_memory = operation.memory;
+  operation.piece_end_bytes = operation.length_bytes;
+  operation.pieces_begun = 0;
+  operation.planned_bytes = 0;
+  operation.requests_in_flight = 0;
+  operation.any_posted = false;
+}
+
 /// Every request of an operation that is not whole has been made.
 [[nodiscard]] inline bool all_planned(const OperationRecord& operation) noexcept {
   return operation.planned_bytes == operation.length_bytes &&

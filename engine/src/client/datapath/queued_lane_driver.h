@@ -256,6 +256,7 @@ class QueuedLaneDriver final : public LaneDriver {
   void finish_begun(EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
   void renew_local_keys() noexcept REMORA_REQUIRES(mutex_);
   void release_lost_lease(OperationRecord& operation) noexcept REMORA_REQUIRES(mutex_);
+  [[nodiscard]] static bool can_go_again(const Posted& posted) noexcept;
   bool keep_read_for_next_lane(Posted& posted, CompletionStatus status, std::uint32_t vendor_error,
                                EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
   bool may_be_the_address(const OperationRecord& read) noexcept REMORA_REQUIRES(mutex_);

@@ -1,5 +1,6 @@
 // A lane follows a broken one: which operations end, which wait, and which go on.
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <gtest/gtest.h>
@@ -101,6 +102,44 @@ TEST_F(QueuedLaneRevivalTest, PostedWriteIsUncertainAndReadGoesAgain) {
   EXPECT_EQ(registry_->sum("remora_client_reads_reposted_total").value(), 1);
   EXPECT_EQ(counted("ok"), 1);
   EXPECT_EQ(counted("indeterminate"), 2);
+}
+
+/// Memory without a key goes through a slot, which the next lane needs anew.
+TEST_F(QueuedLaneRevivalTest, ReadThroughASlotGoesAgain) {
+  std::vector<std::byte> plain(200);
+  auto& read = make(Opcode::kRead, 64, plain);
+  for (int round = 0; round < 6; ++round) {  // more than there are slots
+    if (round == 0) submit(read);
+    ASSERT_EQ(lane_->posted.size(), 1U);
+    driver_->interrupt(Reason::kPeerGone);
+    EXPECT_EQ(sink_.ready(), 0U);
+    ASSERT_TRUE(follow());
+  }
+  ASSERT_EQ(lane_->posted.size(), 1U);
+  EXPECT_EQ(lane_->posted[0].request.length_bytes, 200U);
+  EXPECT_NE(lane_->posted[0].request.local, plain.data());
+  std::fill_n(lane_->posted[0].request.local, 200, std::byte{7});
+  lane_->complete(0);
+  wait_all(1);
+  EXPECT_TRUE(read.outcome.ok);
+  EXPECT_EQ(plain, std::vector<std::byte>(200, std::byte{7}));
+  EXPECT_EQ(registry_->sum("remora_client_reads_reposted_total").value(), 6);
+}
+
+/// A read whose first request has succeeded is made again whole; one with two that fail ends.
+TEST_F(QueuedLaneRevivalTest, ReadOfTwoRequestsGoesAgainIfOneOfThemIsLeft) {
+  std::vector<std::byte> plain(400);
+  auto& read = make(Opcode::kRead, 0, plain);
+  submit(read);
+  ASSERT_EQ(lane_->posted.size(), 2U);
+  lane_->complete(0);
+  driver_->interrupt(Reason::kPeerGone);
+  EXPECT_EQ(sink_.ready(), 0U);
+  ASSERT_TRUE(follow());
+  ASSERT_EQ(lane_->posted.size(), 2U) << "both requests";
+  driver_->interrupt(Reason::kPeerGone);
+  EXPECT_EQ(taken(), std::vector<OperationRecord*>{&read});
+  EXPECT_EQ(read.outcome.code, Code::kConnectionLost);
 }
 
 TEST_F(QueuedLaneRevivalTest, UnpostedAndNewOperationsWait) {
