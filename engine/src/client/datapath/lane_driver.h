@@ -122,9 +122,9 @@ class LaneDriver {
   /// Ends the lane for good (session lost, engine closing): all operations on it end.
   virtual void fail(Reason reason) noexcept = 0;
 
-  /// Breaks the lane, which may go on later. Posted operations end, except whole reads. These
-  /// reads, and operations that are not posted or are submitted meanwhile, wait for go_on(), within
-  /// their deadlines.
+  /// Breaks the lane, which may go on later. Posted operations end, except reads of one request.
+  /// These reads, and operations that are not posted or are submitted meanwhile, wait for go_on(),
+  /// within their deadlines.
   virtual void interrupt(Reason reason) noexcept { fail(reason); }
   /// Gives an interrupted driver the lane that it goes on with; null where memory is mapped. False:
   /// the new lane can do less than the one before, or the driver has ended for good.
