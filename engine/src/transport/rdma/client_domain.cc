@@ -84,7 +84,8 @@ Status ClientDomain::arrive(const verbs::Device& device) {
   const remora::detail::MutexLock arriving{arriving_};
   if (const verbs::ProtectionDomain now = domain(); !now.empty()) {
     if (now.device() == device) return {};
-    leave();  // it has returned before it was missed
+    now.device().mark_gone();  // it has returned before it was missed
+    leave();
   }
   auto made = device.allocate_domain();
   if (!made) return made.error();

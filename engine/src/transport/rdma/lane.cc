@@ -128,10 +128,12 @@ class RdmaLane final : public Lane {
         queue_.poll_raw(static_cast<int>(std::min(completions.size(), found.size())), found.data());
     if (count <= 0) return 0;
     LaneCompletion* to = completions.data();
-    for (const ibv_wc* wc = found.data(); wc != found.data() + count; ++wc)
-      *to++ = {.sequence = wc->wr_id,
-               .status = static_cast<CompletionStatus>(wc->status),
-               .vendor_error = wc->status == IBV_WC_SUCCESS ? 0 : wc->vendor_err};
+    for (const ibv_wc* wc = found.data(); wc != found.data() + count; ++wc) {
+      *to = {.sequence = wc->wr_id, .status = CompletionStatus::kSuccess, .vendor_error = 0};
+      if (wc->status != IBV_WC_SUCCESS) [[unlikely]]
+        set_failure(*wc, *to);
+      ++to;
+    }
     polled_end_ = to[-1].sequence + 1;
     return static_cast<std::size_t>(count);
   }
@@ -187,6 +189,17 @@ class RdmaLane final : public Lane {
       request.num_sge = 1;
       request.next = i + 1 < prepared_.size() ? &prepared_[i + 1].request : nullptr;
     }
+  }
+
+  /// The client's memory is deregistered as soon as its device has gone, also under requests that
+  /// are posted. They fail for want of their memory then, and for no fault of theirs.
+  void set_failure(const ibv_wc& wc, LaneCompletion& completion) const noexcept {
+    const bool for_want_of_memory =
+        wc.status == IBV_WC_LOC_PROT_ERR || wc.status == IBV_WC_LOC_ACCESS_ERR;
+    const bool flushed = for_want_of_memory && link_.pair->domain().device().gone();
+    completion.status =
+        flushed ? CompletionStatus::kFlushed : static_cast<CompletionStatus>(wc.status);
+    completion.vendor_error = wc.vendor_err;
   }
 
   /// The lane may wait long for its successor, and its device may go meanwhile.

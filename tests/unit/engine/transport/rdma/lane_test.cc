@@ -23,8 +23,9 @@ namespace {
 
 constexpr std::uint32_t kDepth = 64;
 
-std::vector<bool> g_signaled;        // of the chain posted last
-std::vector<std::uint64_t> g_ready;  // completions to be polled
+std::vector<bool> g_signaled;             // of the chain posted last
+std::vector<std::uint64_t> g_ready;       // completions to be polled
+ibv_wc_status g_status = IBV_WC_SUCCESS;  // of them
 
 int post_send(ibv_qp* /*pair*/, ibv_send_wr* chain, ibv_send_wr** /*bad*/) {
   g_signaled.clear();
@@ -37,7 +38,8 @@ int poll_cq(ibv_cq* /*queue*/, int count, ibv_wc* completions) {
   int found = 0;
   for (; found < count && !g_ready.empty(); ++found) {
     completions[found].wr_id = g_ready.front();
-    completions[found].status = IBV_WC_SUCCESS;
+    completions[found].status = g_status;
+    completions[found].vendor_err = g_status == IBV_WC_SUCCESS ? 0 : 7;
     g_ready.erase(g_ready.begin());
   }
   return found;
@@ -46,6 +48,7 @@ int poll_cq(ibv_cq* /*queue*/, int count, ibv_wc* completions) {
 class RdmaLaneTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    g_status = IBV_WC_SUCCESS;
     fake_.table.post_send = &post_send;
     fake_.table.poll_cq = &poll_cq;
     rig_.emplace(verbs::devices(fake_.table).value().begin()->open().value());
@@ -156,6 +159,25 @@ TEST_F(RdmaLaneTest, InlineWritesAndNoticesAreCounted) {
   EXPECT_EQ(registry->value(counter), 1U);
   post_write(8, Opcode::kNotify);
   EXPECT_EQ(registry->value(counter), 2U);
+}
+
+/// The memory of a device that has gone is deregistered at once, also under posted requests.
+TEST_F(RdmaLaneTest, WantOfMemoryIsNoFaultOfTheRequestOnceTheDeviceHasGone) {
+  const auto status_of = [&](ibv_wc_status status) {
+    post(1);
+    g_ready = {next_ - 1};
+    g_status = status;
+    std::array<LaneCompletion, 1> found{};
+    EXPECT_EQ(lane_->poll(found), 1U);
+    EXPECT_EQ(found[0].vendor_error, 7U);
+    return found[0].status;
+  };
+  EXPECT_EQ(status_of(IBV_WC_LOC_PROT_ERR), CompletionStatus::kLocalProtectionError);
+  rig_->device.mark_gone();
+  EXPECT_EQ(status_of(IBV_WC_LOC_PROT_ERR), CompletionStatus::kFlushed);
+  EXPECT_EQ(status_of(IBV_WC_LOC_ACCESS_ERR), CompletionStatus::kFlushed);
+  EXPECT_EQ(status_of(IBV_WC_LOC_LEN_ERR), CompletionStatus::kLocalLengthError) << "its own fault";
+  EXPECT_EQ(status_of(IBV_WC_REM_ACCESS_ERR), CompletionStatus::kRemoteAccessError);
 }
 
 TEST_F(RdmaLaneTest, LastPlaceIsSignaled) {
