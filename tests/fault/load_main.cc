@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <fcntl.h>
+#include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -97,6 +98,19 @@ void leak(const std::string& lie) {
   }
 }
 
+void log_from(const std::string& level) {
+  remora::set_log_sink(
+      [](const remora::LogLine& line) {
+        const auto since = line.at.time_since_epoch();
+        const auto ms = std::chrono::duration_cast<milliseconds>(since).count();
+        std::cerr << ms / 1000 << '.' << std::setw(3) << std::setfill('0') << ms % 1000 << ' '
+                  << line.text << '\n';
+      },
+      level == "debug"  ? remora::LogLevel::kDebug
+      : level == "info" ? remora::LogLevel::kInfo
+                        : remora::LogLevel::kWarning);
+}
+
 int run(int argc, char** argv) {
   remora::fault::LoadOptions options;
   CLI::App app{
@@ -109,6 +123,7 @@ int run(int argc, char** argv) {
   double reconnect_s = 30;
   bool json = false;
   std::string lie;
+  std::string log;
   app.add_option("--uri", options.uri, "remora://HOST:PORT/REGION?transport=...")->required();
   app.add_option("--seconds", seconds, "how long, at most")->check(CLI::Range(0.1, 86400.0));
   app.add_option("--operations", options.operations,
@@ -136,6 +151,8 @@ int run(int argc, char** argv) {
   app.add_option("--lie", lie, "seeds a violation of I8")
       ->check(CLI::IsMember{{"keeps-descriptor", "keeps-thread", "keeps-engine"}});
   app.add_flag("--json", json, "the report as one line of JSON");
+  app.add_option("--log", log, "lines of the library from this level on go to standard error")
+      ->check(CLI::IsMember{{"debug", "info", "warning"}});
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& wrong) {
@@ -157,6 +174,7 @@ int run(int argc, char** argv) {
   };
   std::signal(SIGTERM, [](int) { g_ended = 1; });
   std::signal(SIGINT, [](int) { g_ended = 1; });
+  if (!log.empty()) log_from(log);
   remora::test::StallWatch watch;
   options.stalls = &watch;
   if (!warm_up(options, options.duration + options.control_deadline)) return 3;

@@ -26,22 +26,18 @@ regions:
   - { name: cache, size: 4MiB, block: 4KiB, atomics: $device }
 YAML
 }
-# has_pairs_on DEVICE: whether the load has queue pairs there. The kernel names the thread that made
-# each.
-has_pairs_on() {
-  local thread
-  while read -r thread; do
-    if [[ -d /proc/$loader/task/$thread ]]; then return 0; fi
-  done < <(rdma resource show qp link "$1" 2>/dev/null | grep -o ' pid [0-9]*' | grep -o '[0-9]*')
-  return 1
-}
+# lanes_made DEVICE: how many lanes the load has made over it, by its log. (The kernel names the
+# thread that made a queue pair, and that one has ended.)
+lanes_made() { grep -c "client lane: queue pair [0-9]* on $1:" "$work/load.err" || true; }
+# has_made_lanes DEVICE COUNT: whether the load has made more than COUNT.
+has_made_lanes() { (($(lanes_made "$1") > $2)); }
 
 # start_load SECONDS OPTION...
 start_load() {
   local seconds=$1
   shift
-  run_load --uri "remora://$address:7471/cache?transport=rdma&rails=2" --seconds "$seconds" --seed 11 "$@"
-  await 100 has_pairs_on rxe1
+  run_load --uri "remora://$address:7471/cache?transport=rdma&rails=2" --seconds "$seconds" --seed 11 --log debug "$@"
+  await 300 grep -q 'under way' "$work/load.err"
 }
 # judge_rails NAME: the load's own judgement, and the codes with which operations may end: what was
 # posted on the device that went, and may have been carried out, is kIndeterminate. Nothing else may
@@ -55,6 +51,7 @@ judge_rails() {
   is "$1: no session was lost" test "$(jq -r .lost "$work/load.json")" = 0
 }
 
+both_have_lanes() { has_made_lanes "$device" 1 && has_made_lanes rxe1 1; }  # the warm-up has one
 add_second() { rdma link add rxe1 type rxe netdev a0; }
 prepare() {
   add_veth 10.79.0.1
@@ -65,15 +62,16 @@ part_second() {
   serve
   # The pause before a rail is asked again doubles each time, from 1 s to 30 s.
   start_load $((rounds * (rounds > 2 ? 45 : 16) + 12))
-  is 'second: the session has lanes on both devices' has_pairs_on "$device"
+  is 'second: the session has lanes over both devices' both_have_lanes
   sleep 3
-  local round
+  local round made
   for ((round = 1; round <= rounds; ++round)); do
+    made=$(lanes_made rxe1)
     delete_device rxe1 "second $round"
     is "second $round: the session has resumed" await 50 resumed $((2 * round - 1))
     sleep 2
     add_second
-    is "second $round: the session takes the rail back" await 400 has_pairs_on rxe1
+    is "second $round: the session takes the rail back" await 400 has_made_lanes rxe1 "$made"
     sleep 2
   done
   judge_rails second
@@ -87,11 +85,13 @@ part_first() {
   # Without atomics: theirs is the device that goes.
   start_load 60 --swaps 0 --adds 0
   sleep 3
+  local made
+  made=$(lanes_made "$device")
   timeout 60 rdma link del "$device" || true
   is 'first: the session has resumed over the other device' await 50 resumed 1
   sleep 3
   rdma link add "$device" type rxe netdev "$netdev"
-  is 'first: the session takes the rail back' await 400 has_pairs_on "$device"
+  is 'first: the session takes the rail back' await 400 has_made_lanes "$device" "$made"
   judge_rails first
   stop_server
 }
