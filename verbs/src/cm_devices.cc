@@ -13,20 +13,6 @@
 namespace remora::verbs::detail {
 namespace {
 
-struct Entry {
-  std::shared_ptr<CmDevice> device;
-  ibv_context* context;
-  const Provider* provider;
-};
-struct Known {
-  remora::detail::Mutex mutex;
-  std::vector<Entry> devices REMORA_GUARDED_BY(mutex);
-};
-Known& known_devices() {
-  static remora::detail::PerProcess<Known> known;
-  return known.get();
-}
-
 /// The devices of the host now; nothing where the kernel does not tell.
 std::vector<ibv_device*> present(const Provider& provider) {
   int count = 0;
@@ -47,6 +33,68 @@ bool compare_lists(const Provider& provider) {
 
 }  // namespace
 
+struct CmDevice::Known {
+  struct Entry {
+    /// Null: librdmacm has replaced the context, and its users alone keep it.
+    std::shared_ptr<CmDevice> kept;
+    std::weak_ptr<CmDevice> device;
+    ibv_context* context;
+    const Provider* provider;
+  };
+  [[nodiscard]] std::shared_ptr<CmDevice> find(const Provider& provider,
+                                               const ibv_context* context) const
+      REMORA_REQUIRES(mutex);
+  /// References what librdmacm lists, and lets go of what it has replaced. False: there is no list,
+  /// for which errno has the reason.
+  bool take_list(const Provider& provider) REMORA_REQUIRES(mutex);
+
+  mutable remora::detail::Mutex mutex;
+  std::vector<Entry> entries REMORA_GUARDED_BY(mutex);
+};
+
+std::shared_ptr<CmDevice> CmDevice::Known::find(const Provider& provider,
+                                                const ibv_context* context) const {
+  for (const Entry& entry : entries)
+    if (entry.context == context && entry.provider == &provider)
+      if (auto alive = entry.device.lock()) return alive;
+  return nullptr;
+}
+
+bool CmDevice::Known::take_list(const Provider& provider) {
+  errno = 0;
+  int count = 0;
+  ibv_context** const list = provider.get_cm_devices(&count);
+  if (list == nullptr) return false;
+  const std::span<ibv_context* const> listed{list, static_cast<std::size_t>(count)};
+  for (Entry& entry : entries) {
+    if (entry.provider != &provider || entry.kept == nullptr) continue;
+    const bool is_listed = std::find(listed.begin(), listed.end(), entry.context) != listed.end();
+    const ibv_device* const device = entry.kept->device_;
+    const bool opened_again =
+        std::any_of(listed.begin(), listed.end(),
+                    [device](const ibv_context* each) { return each->device == device; });
+    if (is_listed || !opened_again) continue;
+    entry.kept->replaced_.store(true, std::memory_order_release);
+    entry.kept.reset();
+  }
+  std::erase_if(entries, [](const Entry& entry) { return entry.device.expired(); });
+  for (ibv_context* const each : listed) {
+    if (find(provider, each) != nullptr) {
+      provider.release_cm_device(each, false);  // one reference each
+      continue;
+    }
+    const auto made = std::make_shared<CmDevice>(provider, each);
+    entries.push_back({made, made, each, &provider});
+  }
+  provider.keep_cm_devices(list);
+  return true;
+}
+
+CmDevice::Known& CmDevice::known_devices() {
+  static remora::detail::PerProcess<Known> known;
+  return known.get();
+}
+
 CmDevice::~CmDevice() {
   if (provider_.foreign()) return;
   const Provider& provider = *provider_;
@@ -58,38 +106,32 @@ CmDevice::~CmDevice() {
 Result<std::shared_ptr<CmDevice>> CmDevice::of(const Provider& provider, ibv_context* context) {
   Known& known = known_devices();
   const remora::detail::MutexLock lock{known.mutex};
-  const auto find = [&](ibv_context* wanted) -> std::shared_ptr<CmDevice> {
-    known.mutex.assert_held();
-    for (const Entry& entry : known.devices)
-      if (entry.context == wanted && entry.provider == &provider) return entry.device;
-    return nullptr;
-  };
-  if (auto found = find(context)) return found;
-  errno = 0;
-  int count = 0;
-  ibv_context** const list = provider.get_cm_devices(&count);
-  if (list == nullptr) return provider_error("rdma_get_devices", errno_of(-1));
-  for (ibv_context* const each : std::span{list, static_cast<std::size_t>(count)}) {
-    if (find(each) != nullptr)
-      provider.release_cm_device(each, false);  // one reference each
-    else
-      known.devices.push_back({std::make_shared<CmDevice>(provider, each), each, &provider});
-  }
-  provider.keep_cm_devices(list);
-  return find(context);
+  if (auto found = known.find(provider, context)) return found;
+  if (!known.take_list(provider)) return provider_error("rdma_get_devices", errno_of(-1));
+  return known.find(provider, context);
 }
 
 void CmDevice::look(const Provider& provider) {
   Known& known = known_devices();
   const remora::detail::MutexLock lock{known.mutex};
-  if (known.devices.empty()) return;
+  if (known.entries.empty()) return;
   const std::vector<ibv_device*> here = present(provider);
-  for (const Entry& entry : known.devices)
-    if (entry.provider == &provider &&
-        std::find(here.begin(), here.end(), entry.device->device_) == here.end())
-      entry.device->gone_.store(true, std::memory_order_release);
+  for (const Known::Entry& entry : known.entries)
+    if (const auto device = entry.device.lock();
+        device != nullptr && entry.provider == &provider &&
+        std::find(here.begin(), here.end(), device->device_) == here.end())
+      device->gone_.store(true, std::memory_order_release);
   // Those without another user go here, the others with their last user.
-  std::erase_if(known.devices, [](const Entry& entry) { return entry.device->gone(); });
+  std::erase_if(known.entries, [](const Known::Entry& entry) {
+    const auto device = entry.device.lock();
+    return device == nullptr || device->gone();
+  });
+}
+
+void CmDevice::look_for_replaced(const Provider& provider) {
+  Known& known = known_devices();
+  const remora::detail::MutexLock lock{known.mutex};
+  (void)known.take_list(provider);
 }
 
 void CmDevice::mark_gone() noexcept {
@@ -97,9 +139,9 @@ void CmDevice::mark_gone() noexcept {
   Known& known = known_devices();
   std::shared_ptr<CmDevice> self;  // outlives the lock
   const remora::detail::MutexLock lock{known.mutex};
-  std::erase_if(known.devices, [&](Entry& entry) {
-    if (entry.device.get() != this) return false;
-    self = std::move(entry.device);
+  std::erase_if(known.entries, [&](Known::Entry& entry) {
+    if (entry.device.lock().get() != this) return false;
+    self = std::move(entry.kept);
     return true;
   });
 }

@@ -141,7 +141,7 @@ Address ConnectionState::peer_address() const noexcept {
 
 Status ConnectionState::create_queue_pair(const QueuePairBuilder<Rc>& builder) {
   if (pair) return Error{Code::kAlreadyExists, "ibv_create_qp"};
-  if (builder.domain().empty() || builder.domain().device().raw() != id->verbs)
+  if (builder.domain().empty() || !(builder.domain().device() == device))
     return Error{Code::kInvalidArgument, "ibv_create_qp"}.with_subject(
         "the protection domain is not of the connection's device");
   auto core = QueuePairCore::create(builder.domain(), builder.send_queue(), builder.receive_queue(),

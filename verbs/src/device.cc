@@ -152,10 +152,15 @@ Result<Device> Device::borrow(ibv_context* context, const Provider& provider) {
   BorrowedDevices& known = borrowed_devices();
   const remora::detail::MutexLock lock{known.mutex};
   std::erase_if(known.states, [](const auto& weak) { return weak.expired(); });
-  for (const auto& weak : known.states)
-    if (auto state = weak.lock();
-        state && state->context == context && state->provider.table() == &provider)
-      return Device{std::move(state)};
+  for (const auto& weak : known.states) {
+    auto state = weak.lock();
+    if (state == nullptr || state->provider.table() != &provider) continue;
+    const bool same = state->context == context;
+    // librdmacm may open a device again that is still there: see cm_devices.h.
+    if (!same && (state->context->device != context->device || state->is_gone())) continue;
+    if (!same && !state->of_cm->replaced()) detail::CmDevice::look_for_replaced(provider);
+    return Device{std::move(state)};
+  }
   auto state = std::make_shared<detail::DeviceState>(provider, context, false);
   if (const Status filled = fill(*state); !filled) return filled.error();
   auto of_cm = detail::CmDevice::of(provider, context);
@@ -176,10 +181,7 @@ bool Device::is_iwarp() const noexcept { return transport() == TransportType::kI
 TransportType Device::transport() const noexcept { return transport_of(*state_->context->device); }
 ibv_context* Device::raw() const noexcept { return state_->context; }
 const Provider& Device::provider() const noexcept { return *state_->provider; }
-bool Device::gone() const noexcept {
-  return state_->gone.load(std::memory_order_acquire) ||
-         (state_->of_cm != nullptr && state_->of_cm->gone());
-}
+bool Device::gone() const noexcept { return state_->is_gone(); }
 void Device::mark_gone() const noexcept {
   state_->gone.store(true, std::memory_order_release);
   if (state_->of_cm != nullptr) state_->of_cm->mark_gone();

@@ -21,6 +21,10 @@ struct DeviceState {
   DeviceState& operator=(const DeviceState&) = delete;
   ~DeviceState();
 
+  [[nodiscard]] bool is_gone() const noexcept {
+    return gone.load(std::memory_order_acquire) || (of_cm != nullptr && of_cm->gone());
+  }
+
   ProcessProvider provider;
   ibv_context* context;
   bool owned;

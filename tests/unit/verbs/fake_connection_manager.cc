@@ -189,7 +189,8 @@ ibv_context** get_cm_devices(int* count) {
   if (*count == 0) return errno = ENODEV, nullptr;
   auto** const list = new ibv_context* [fake().others.size() + 2] {};
   int found = 0;
-  if (fake().device_count > 0) list[found++] = &fake().cm_context;
+  ibv_context* const first = fake().opened_again;
+  if (fake().device_count > 0) list[found++] = first != nullptr ? first : &fake().cm_context;
   for (FakeVerbs::Other& other : fake().others) list[found++] = &other.cm_context;
   fake().born("list", list);
   return list;

@@ -127,9 +127,10 @@ class FakeVerbs {
   enum class Answer { kAccept, kReject, kSilence, kUnreachable };
   Answer answer = Answer::kAccept;
   std::string answer_data;
-  int reject_status = 28;        ///< "consumer"
-  int cm_device_uses = 0;        ///< of the context, beside those of lists
-  int cm_devices_closed = 0;     ///< where no device was left
+  int reject_status = 28;               ///< "consumer"
+  int cm_device_uses = 0;               ///< of the context, beside those of lists
+  int cm_devices_closed = 0;            ///< where no device was left
+  ibv_context* opened_again = nullptr;  ///< listed instead of the first device's `cm_context`
   ibv_context* route = nullptr;  ///< over which peers are reached and knock; null: the first device
   bool resolve = true;           ///< false: address resolution gets no answer
   int address_time_outs = 0;     ///< so often the kernel reports no answer

@@ -147,7 +147,8 @@ class Device {
 
   /// Takes a context that another library opened and will close (librdmacm does for its ids). The
   /// same context gives the same Device for as long as one of its handles lives, so connections
-  /// to one device can share a protection domain.
+  /// to one device can share a protection domain; so does another context of the same device that
+  /// has not gone, and raw() stays the first one then.
   /// Errors: kInvalidArgument (null); kProvider (ibv_query_device, errno kept).
   [[nodiscard]] static Result<Device> borrow(ibv_context* context,
                                              const Provider& provider = Provider::system());
