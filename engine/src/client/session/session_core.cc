@@ -223,14 +223,15 @@ void SessionCore::interrupt_now(Reason reason, End by, LaneFault fault) noexcept
 /// A rail that failed has answered again. When nothing is posted on any lane, the session connects
 /// anew, and its lanes go over all rails; operations wait meanwhile. By the control thread.
 void SessionCore::take_rail_back() noexcept {
-  // Other sessions have the control thread, too.
-  constexpr std::chrono::milliseconds kTime{25};
+  // Other sessions have the control thread, too: each further try may take longer, and comes later.
+  constexpr std::chrono::milliseconds kFirstTime{25};
+  constexpr std::chrono::milliseconds kMaxTime{250};
   constexpr std::chrono::milliseconds kMaxPause{30'000};
   if (!connected() || !handshake_.resumable() || !has_begun()) return;
   const Transition transition{*this};
   if (!connected() || Clock::now() < next_hold_) return;
-  const bool held = lanes_.hold(Clock::now() + kTime);
-  hold_pause_ = held ? hold_pause_.zero() : std::clamp(2 * hold_pause_, 4 * kTime, kMaxPause);
+  const bool held = lanes_.hold(Clock::now() + std::clamp(hold_pause_ / 2, kFirstTime, kMaxTime));
+  hold_pause_ = held ? hold_pause_.zero() : std::clamp(2 * hold_pause_, 4 * kFirstTime, kMaxPause);
   next_hold_ = Clock::now() + hold_pause_;
   // A lane may break while this thread waits for it.
   if (std::exchange(lane_broken_, false)) return fail_now(Reason::kLaneBroken, 0);
@@ -300,6 +301,9 @@ bool SessionCore::set_up_again() noexcept {
   const MutexLock lock{mutex_};
   if (ended()) return false;
   set_state(SessionState::kUp);
+  // The lanes go over all rails that have answered.
+  hold_pause_ = {};
+  next_hold_ = {};
   channel_.open();
   events_.session_is_up();
   reconnector_.session_is_up();

@@ -220,7 +220,8 @@ class SessionCore final : public SessionTicker::Ticked,
   std::atomic<std::thread::id> transition_thread_{};
   /// A lane broke while that thread was resuming the session.
   bool lane_broken_ REMORA_GUARDED_BY(transition_mutex_) = false;
-  /// When take_rail_back() may hold the lanes again; the pause doubles while operations are posted.
+  /// When take_rail_back() may hold the lanes again; the pause doubles while operations are posted,
+  /// and with it the time of a hold.
   Clock::time_point next_hold_ REMORA_GUARDED_BY(transition_mutex_){};
   std::chrono::milliseconds hold_pause_ REMORA_GUARDED_BY(transition_mutex_){0};
   mutable Mutex mutex_;

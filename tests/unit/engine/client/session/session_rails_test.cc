@@ -61,6 +61,26 @@ TEST_F(SessionRailReturnTest, SessionWaitsUntilNothingIsPosted) {
   EXPECT_TRUE(ended.begin()->ok()) << "no operation ends by the return of a rail";
 }
 
+/// Operations that take longer than the first try are no reason to go on without the rail for ever.
+TEST_F(SessionRailReturnTest, SessionWaitsLongerAtEachTryForWhatIsPosted) {
+  script_->lease_ms = 1'000;
+  start();
+  const Region region = open();
+  std::array<std::byte, 64> bytes{};
+  Queue queue = region.queue({.depth = 2, .deadline = std::chrono::minutes{5}}).value();
+  queue.write(ByteOffset{0}, bytes);
+  ASSERT_TRUE(queue.submit());
+  ResumedLane& lane = *last_lane();
+  ASSERT_TRUE(lane.soon_posted(1));
+  lane.forget_polls();
+  let_rail_return();
+  ASSERT_TRUE(soon([&] { return lane.longest_polled() >= milliseconds{200}; }));
+  EXPECT_EQ(told(), "") << "the write is posted";
+  lane.finish(0);
+  ASSERT_TRUE(told_soon("IR"));
+  EXPECT_EQ(queue.wait(1).size(), 1U);
+}
+
 /// Neither a connection event nor the end of the channel tells of a path that carries no data.
 TEST_F(SessionRailReturnTest, RailOfALaneWhoseRequestIsNotAcknowledgedHasFailed) {
   start();

@@ -49,7 +49,16 @@ class ResumedLane final : public transport::FakeLane {
   }
   std::size_t poll(std::span<transport::LaneCompletion> found) noexcept override {
     const std::lock_guard lock{mutex_};
+    if (!polled_since_ && !std::exchange(armed_, false)) polled_since_ = Clock::now();
     return FakeLane::poll(found);
+  }
+  /// A thread that arms the lane polls it once more.
+  Status arm() noexcept override {
+    const std::lock_guard lock{mutex_};
+    if (polled_since_) longest_polled_ = std::max(longest_polled_, Clock::now() - *polled_since_);
+    polled_since_.reset();
+    armed_ = true;
+    return FakeLane::arm();
   }
   void move_to_error() noexcept override {
     const std::lock_guard lock{mutex_};
@@ -68,6 +77,16 @@ class ResumedLane final : public transport::FakeLane {
     FakeLane::close();
   }
   std::function<void()> before_close;
+  /// How long a thread has polled at most before it armed the lane, since forget_polls().
+  Clock::duration longest_polled() {
+    const std::lock_guard lock{mutex_};
+    return longest_polled_;
+  }
+  void forget_polls() {
+    const std::lock_guard lock{mutex_};
+    polled_since_.reset();
+    longest_polled_ = {};
+  }
   /// Also while operations go on in another thread.
   bool soon_posted(std::size_t count) {
     const auto posted_so_many = [&] {
@@ -79,6 +98,9 @@ class ResumedLane final : public transport::FakeLane {
 
  private:
   std::mutex mutex_;
+  std::optional<Clock::time_point> polled_since_;  ///< without a look at what is armed
+  Clock::duration longest_polled_{};
+  bool armed_ = false;
   UniqueFd event_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
