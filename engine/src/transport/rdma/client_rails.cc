@@ -250,9 +250,10 @@ void ClientRails::set_failed(const ClientRail& rail, bool refused) {
     plan_->set_failed(address, Clock::now());
 }
 
-void ClientRails::look() noexcept {
-  constexpr std::chrono::seconds kProbeTime{1};
-  const Clock::time_point now = Clock::now();
+void ClientRails::look(Clock::time_point now) noexcept {
+  // The control thread looks once a second where the lease is 10 s or more, and an answer takes
+  // several looks.
+  constexpr std::chrono::seconds kProbeTime{3};
   if (!probe_) {
     const std::string address = plan_->due(now);
     if (address.empty()) return;

@@ -82,7 +82,8 @@ class ClientRails {
   void set_failed(const ClientRail& rail, bool refused);
 
   /// Asks an address that has failed whether it is there again, without waiting for the answer.
-  void look() noexcept;
+  /// Each call takes one step of that at most: address, route.
+  void look(Clock::time_point now = Clock::now()) noexcept;
 
  private:
   struct Probe {

@@ -83,6 +83,20 @@ TEST_F(ClientRailsTest, ConnectionGoesByTheRouteOfTheHostUnlessItsDeviceWasTried
   EXPECT_EQ(other->connector.device().name(), "fake1");
 }
 
+/// As the control thread does where the lease is 10 s or more.
+TEST_F(ClientRailsTest, RailThatAnswersIsFoundByLooksASecondApart) {
+  constexpr std::chrono::milliseconds kBetween{1100};
+  const Clock::time_point first = Clock::now();
+  plan_->set_failed("10.0.1.1", first - std::chrono::minutes{1});
+  rails_->look(first);
+  EXPECT_EQ(fake_.uses("resolve_addr"), 1);
+  rails_->look(first + kBetween);
+  EXPECT_EQ(fake_.uses("resolve_route"), 1);
+  EXPECT_FALSE(plan_->any_answered());
+  rails_->look(first + 2 * kBetween);
+  EXPECT_TRUE(plan_->any_answered());
+}
+
 /// The lanes are to be opened in the same time.
 TEST_F(ClientRailsTest, SearchTakesAQuarterOfTheTime) {
   for (int i = 1; i <= 6; ++i) fake_.others.emplace_back("fake" + std::to_string(i));
