@@ -13,7 +13,8 @@
 /// comes or goes: it sorts the addresses of its list by the lower halves of their differences, and
 /// then compares whole addresses. It opens the device anew for later ids. The context of before
 /// stays that of the device as long as it is used (Device::borrow()), and is closed with its last
-/// user. Source: cma.c of rdma-core 44 (sync_devices_list(), dev_cmp()).
+/// user. device_thread.h makes this rare. Source: cma.c of rdma-core 44 (sync_devices_list(),
+/// dev_cmp()).
 
 #include <atomic>
 #include <infiniband/verbs.h>

@@ -1,4 +1,6 @@
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <climits>
 #include <cstdint>
 #include <cstdio>
@@ -7,11 +9,13 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <memory>
+#include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <remora/verbs/provider.h>
 
+#include "device_thread.h"
 #include "net_namespace.h"
 #include "standard_descriptors.h"
 
@@ -19,9 +23,35 @@ namespace remora::verbs {
 namespace {
 
 using detail::AboveStandard;
+using detail::OnDeviceThread;
 
 // Several calls are macros or inline functions over other symbols: they get a function of ours.
 ibv_device** system_get_device_list(int* count) { return ibv_get_device_list(count); }
+
+// Inside some calls librdmacm lists the devices on the caller's thread, if it does not know the one
+// of an id. What has come before is listed by the device thread first.
+void list_new_devices() noexcept {
+  constexpr std::chrono::milliseconds kPause{100};
+  using Clock = std::chrono::steady_clock;
+  static std::atomic<Clock::rep> listed_at{0};
+  const Clock::rep now = Clock::now().time_since_epoch().count();
+  if (now - listed_at.load(std::memory_order_relaxed) < Clock::duration{kPause}.count()) return;
+  listed_at.store(now, std::memory_order_relaxed);
+  int count = 0;
+  ibv_device** const list = OnDeviceThread<&system_get_device_list>::call(&count);
+  if (list != nullptr) ibv_free_device_list(list);
+}
+
+int system_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  pollfd waiting{.fd = channel->fd, .events = POLLIN, .revents = 0};
+  if (::poll(&waiting, 1, 0) > 0) list_new_devices();
+  return rdma_get_cm_event(channel, event);
+}
+
+int system_bind_addr(rdma_cm_id* id, sockaddr* address) {
+  list_new_devices();
+  return rdma_bind_addr(id, address);
+}
 
 int system_query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
   return ibv_query_port(context, port, attributes);
@@ -137,7 +167,7 @@ void system_release_cm_device(ibv_context* context, bool none_left) {
 
 // AboveStandard: the calls that make descriptors, or open devices by themselves.
 constexpr Provider kSystem{
-    .get_device_list = &AboveStandard<&system_get_device_list>::call,
+    .get_device_list = &AboveStandard<&OnDeviceThread<&system_get_device_list>::call>::call,
     .free_device_list = &ibv_free_device_list,
     .get_device_guid = &ibv_get_device_guid,
     .get_device_index = &ibv_get_device_index,
@@ -191,11 +221,11 @@ constexpr Provider kSystem{
     .create_ah = &ibv_create_ah,
     .destroy_ah = &ibv_destroy_ah,
     .init_ah_from_wc = &ibv_init_ah_from_wc,
-    .create_event_channel = &AboveStandard<&rdma_create_event_channel>::call,
+    .create_event_channel = &AboveStandard<&OnDeviceThread<&rdma_create_event_channel>::call>::call,
     .destroy_event_channel = &rdma_destroy_event_channel,
     .create_id = &AboveStandard<&rdma_create_id>::call,
     .destroy_id = &rdma_destroy_id,
-    .bind_addr = &AboveStandard<&rdma_bind_addr>::call,
+    .bind_addr = &AboveStandard<&system_bind_addr>::call,
     .listen = &rdma_listen,
     .resolve_addr = &AboveStandard<&rdma_resolve_addr>::call,
     .resolve_route = &AboveStandard<&rdma_resolve_route>::call,
@@ -205,11 +235,11 @@ constexpr Provider kSystem{
     .accept = &rdma_accept,
     .reject = &rdma_reject,
     .disconnect = &rdma_disconnect,
-    .get_cm_event = &AboveStandard<&rdma_get_cm_event>::call,
+    .get_cm_event = &AboveStandard<&system_get_cm_event>::call,
     .ack_cm_event = &rdma_ack_cm_event,
     .migrate_id = &rdma_migrate_id,
     .set_option = &rdma_set_option,
-    .get_cm_devices = &AboveStandard<&rdma_get_devices>::call,
+    .get_cm_devices = &AboveStandard<&OnDeviceThread<&rdma_get_devices>::call>::call,
     .free_cm_devices = &rdma_free_devices,
     .keep_cm_devices = &system_keep_cm_devices,
     .release_cm_device = &system_release_cm_device,

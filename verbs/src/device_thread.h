@@ -1,0 +1,39 @@
+#pragma once
+
+/// The thread on which libibverbs lists the devices of the host. Internal.
+///
+/// libibverbs makes the object of a device when a list has the device first, in the heap of the
+/// thread that asks for that list. librdmacm before rdma-core 52 orders these objects wrongly where
+/// they are 2 GiB or more apart, and then loses devices that are there (cm_devices.h). With glibc
+/// the objects that one thread makes are in one heap, of 64 MiB.
+
+#include <tuple>
+
+namespace remora::verbs::detail {
+
+/// Runs `call(argument)` on the device thread of this process, and waits for its end. On the
+/// caller's thread where there is none: no thread is to be had, the caller is in another network
+/// namespace, the process ends, or the host has no RDMA. errno goes there and back. Thread-safe.
+void run_on_device_thread(void (*call)(void*), void* argument) noexcept;
+
+/// `kCall` on the device thread.
+template <auto kCall>
+struct OnDeviceThread;
+template <typename Answer, typename... Arguments, Answer (*kCall)(Arguments...)>
+struct OnDeviceThread<kCall> {
+  static Answer call(Arguments... arguments) {
+    struct Frame {
+      std::tuple<Arguments...> arguments;
+      Answer answer;
+    } frame{{arguments...}, {}};
+    run_on_device_thread(
+        [](void* given) {
+          auto& of_caller = *static_cast<Frame*>(given);
+          of_caller.answer = std::apply(kCall, of_caller.arguments);
+        },
+        &frame);
+    return frame.answer;
+  }
+};
+
+}  // namespace remora::verbs::detail
