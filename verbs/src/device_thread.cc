@@ -1,6 +1,11 @@
 #include "device_thread.h"
 
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <memory>
+#include <rdma/rdma_cma.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <thread>
@@ -45,6 +50,16 @@ class DeviceThread {
   ino_t network_ REMORA_GUARDED_BY(mutex_) = 0;  ///< namespace of the thread
   std::thread thread_ REMORA_GUARDED_BY(mutex_);
 };
+
+bool librdmacm_is_right() noexcept {
+  Dl_info found{};
+  if (::dladdr(reinterpret_cast<void*>(&::rdma_create_id), &found) == 0 ||
+      found.dli_fname == nullptr)
+    return false;
+  const std::unique_ptr<char, void (*)(void*)> path{::realpath(found.dli_fname, nullptr),
+                                                    std::free};
+  return path != nullptr && sorts_whole_addresses(path.get());
+}
 
 /// 0 where /proc does not tell.
 ino_t network_of_caller() noexcept {
@@ -119,9 +134,29 @@ void DeviceThread::stop() noexcept {
 
 }  // namespace
 
+bool sorts_whole_addresses(std::string_view file_name) noexcept {
+  // librdmacm.so.1.3.44.0: the version of rdma-core stands behind that of the interface.
+  constexpr std::string_view kName = "/librdmacm.so.1.";
+  constexpr int kFixedIn = 52;
+  const auto at = file_name.rfind(kName);
+  if (at == std::string_view::npos) return false;
+  std::string_view rest = file_name.substr(at + kName.size());
+  const auto dot = rest.find('.');
+  if (dot == std::string_view::npos) return false;
+  rest.remove_prefix(dot + 1);
+  int version = 0;
+  const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), version);
+  return parsed.ec == std::errc{} && version >= kFixedIn;
+}
+
+bool needs_device_thread() noexcept {
+  static const bool right = librdmacm_is_right();
+  return !right;
+}
+
 void run_on_device_thread(void (*call)(void*), void* argument) noexcept {
   DeviceJob job{call, argument, errno};
-  if (DeviceThread::of_process().run(job)) {
+  if (needs_device_thread() && DeviceThread::of_process().run(job)) {
     errno = job.number;
     return;
   }

@@ -7,13 +7,20 @@
 /// they are 2 GiB or more apart, and then loses devices that are there (cm_devices.h). With glibc
 /// the objects that one thread makes are in one heap, of 64 MiB.
 
+#include <string_view>
 #include <tuple>
 
 namespace remora::verbs::detail {
 
+/// Whether the librdmacm in a file of this name orders whole addresses. False: it cannot be told.
+[[nodiscard]] bool sorts_whole_addresses(std::string_view file_name) noexcept;
+/// Whether that of this process may not.
+[[nodiscard]] bool needs_device_thread() noexcept;
+
 /// Runs `call(argument)` on the device thread of this process, and waits for its end. On the
-/// caller's thread where there is none: no thread is to be had, the caller is in another network
-/// namespace, the process ends, or the host has no RDMA. errno goes there and back. Thread-safe.
+/// caller's thread where there is none: librdmacm needs none, no thread is to be had, the caller is
+/// in another network namespace, the process ends, or the host has no RDMA. errno goes there and
+/// back. Thread-safe.
 void run_on_device_thread(void (*call)(void*), void* argument) noexcept;
 
 /// `kCall` on the device thread.

@@ -29,9 +29,11 @@ using detail::OnDeviceThread;
 ibv_device** system_get_device_list(int* count) { return ibv_get_device_list(count); }
 
 // Inside some calls librdmacm lists the devices on the caller's thread, if it does not know the one
-// of an id. What has come before is listed by the device thread first.
+// of an id. What has come before is listed by the device thread first. The pause: a storm of
+// connections has many events.
 void list_new_devices() noexcept {
-  constexpr std::chrono::milliseconds kPause{100};
+  if (!detail::needs_device_thread()) return;
+  constexpr std::chrono::milliseconds kPause{10};
   using Clock = std::chrono::steady_clock;
   static std::atomic<Clock::rep> listed_at{0};
   const Clock::rep now = Clock::now().time_since_epoch().count();
