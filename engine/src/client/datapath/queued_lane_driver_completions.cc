@@ -1,6 +1,6 @@
 /// How operations of a QueuedLaneDriver end: a completion retires requests, and the driver pushes
-/// their operations to their owners' sinks. Also: failures and deadlines. broken_lane.cc has the
-/// end of the lane.
+/// their operations to their owners' sinks. Also: failures and deadlines.
+/// queued_lane_driver_broken_lane.cc has the end of the lane.
 
 #include <algorithm>
 #include <array>
