@@ -1,4 +1,4 @@
-#include "client/datapath/arena.h"
+#include "client/datapath/helper_threads.h"
 
 #include <algorithm>
 #include <exception>
@@ -18,23 +18,23 @@ constexpr std::chrono::seconds kStartPause{10};
 
 }  // namespace
 
-struct Arena::Tasks {
+struct HelperThreads::Tasks {
   explicit Tasks(unsigned places) : arena{static_cast<int>(places), places} {}
   tbb::task_arena arena;
 };
 
-struct Arena::Call {
+struct HelperThreads::Call {
   tbb::task_group* group = nullptr;
   std::size_t inside = 0;  ///< helpers that have the group
   bool over = false;       ///< nothing is left to help with
 };
 
-Arena::Arena(std::size_t helpers, const Placement& placement)
+HelperThreads::HelperThreads(std::size_t helpers, const Placement& placement)
     : helpers_max_{helpers},
       placement_{placement},
       tasks_{std::make_unique<Tasks>(static_cast<unsigned>(helpers + kMaxCallers))} {}
 
-Arena::~Arena() {
+HelperThreads::~HelperThreads() {
   {
     const MutexLock lock{mutex_};
     stop_ = true;
@@ -43,7 +43,7 @@ Arena::~Arena() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
-void Arena::start_helpers() noexcept {
+void HelperThreads::start_helpers() noexcept {
   if (helpers_.size() == helpers_max_) return;
   const Deadline now = Clock::now();
   if (now < start_from_) return;
@@ -63,7 +63,7 @@ void Arena::start_helpers() noexcept {
   }
 }
 
-bool Arena::enter(Call& call) noexcept {
+bool HelperThreads::enter(Call& call) noexcept {
   const MutexLock lock{mutex_};
   if (callers_ == kMaxCallers) return false;
   start_helpers();
@@ -73,7 +73,7 @@ bool Arena::enter(Call& call) noexcept {
   return true;
 }
 
-void Arena::leave(Call& call) noexcept {
+void HelperThreads::leave(Call& call) noexcept {
   MutexLock lock{mutex_};
   *std::find(calls_.begin(), calls_.end(), &call) = nullptr;
   left_.wait(lock, [&call] { return call.inside == 0; });
@@ -81,14 +81,14 @@ void Arena::leave(Call& call) noexcept {
 }
 
 /// A call that helpers may join; null: there is none.
-Arena::Call* Arena::open_call() const noexcept {
+HelperThreads::Call* HelperThreads::open_call() const noexcept {
   const auto found = std::find_if(calls_.begin(), calls_.end(), [](const Call* call) {
     return call != nullptr && call->group != nullptr && !call->over;
   });
   return found == calls_.end() ? nullptr : *found;
 }
 
-void Arena::help() noexcept {
+void HelperThreads::help() noexcept {
   (void)placement_.bind_thread();
   MutexLock lock{mutex_};
   while (true) {
@@ -113,12 +113,12 @@ void Arena::help() noexcept {
 }
 
 /// Registers a call while helpers may join it; its destructor waits until all of them have left.
-class Arena::Presence {
+class HelperThreads::Presence {
  public:
-  Presence(Arena& arena, Call& call) noexcept
-      : arena_{arena}, call_{call}, entered_{arena.enter(call)} {}
+  Presence(HelperThreads& owner, Call& call) noexcept
+      : owner_{owner}, call_{call}, entered_{owner.enter(call)} {}
   ~Presence() {
-    if (entered_) arena_.leave(call_);
+    if (entered_) owner_.leave(call_);
   }
   Presence(const Presence&) = delete;
   Presence& operator=(const Presence&) = delete;
@@ -126,19 +126,20 @@ class Arena::Presence {
   [[nodiscard]] bool entered() const noexcept { return entered_; }
   void open(tbb::task_group& group) noexcept {
     {
-      const MutexLock lock{arena_.mutex_};
+      const MutexLock lock{owner_.mutex_};
       call_.group = &group;
     }
-    arena_.called_.notify_all();
+    owner_.called_.notify_all();
   }
 
  private:
-  Arena& arena_;
+  HelperThreads& owner_;
   Call& call_;
   const bool entered_;
 };
 
-void Arena::for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept {
+void HelperThreads::for_each(std::size_t count,
+                             const std::function<void(std::size_t)>& one) noexcept {
   // oneTBB orders the tasks after the caller's writes, and the caller's reads after the tasks. It
   // is not built with ThreadSanitizer, so these atomics state the same order for ThreadSanitizer.
   std::atomic<std::size_t> next{0};

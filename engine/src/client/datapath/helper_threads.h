@@ -24,14 +24,14 @@
 namespace remora::detail {
 
 /// Helpers for loops whose steps are long. Thread-safe: calls from several threads share them.
-class Arena {
+class HelperThreads {
  public:
   /// `helpers` threads at most, on processors of `placement`; started by the first call.
-  Arena(std::size_t helpers, const Placement& placement);
+  HelperThreads(std::size_t helpers, const Placement& placement);
   /// No call is under way.
-  ~Arena();
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
+  ~HelperThreads();
+  HelperThreads(const HelperThreads&) = delete;
+  HelperThreads& operator=(const HelperThreads&) = delete;
 
   /// Calls `one` for 0 … count - 1, in any order: by the caller, and by helpers as far as there are
   /// any. Blocks until done.
