@@ -8,7 +8,7 @@ namespace remora::detail {
 
 /// The worker waits a little for a refusal to leave, and for a client whose send queue is full. All
 /// such waits together take at most a tenth of its time. Worker only.
-class LingerBudget {
+class ClientWaitBudget {
  public:
   /// Whether the worker may wait now. spend() then says how long it has waited.
   [[nodiscard]] bool allows(Clock::time_point now) const noexcept { return now >= again_; }

@@ -1,4 +1,4 @@
-#include "server/listen_address.h"
+#include "server/own_addresses.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "server/server_status.h"
+#include "server/server_status_report.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
