@@ -232,7 +232,7 @@ SEEDED = [
     ("engine/src/client/a.cc", '#include "server/server_core.h"', "must not include server/"),
     ("engine/src/client/b.cc", '#include "transport/shm/identity.h"',
      "must not include transport/shm/"),
-    ("engine/src/server/b.h", '#include "transport/rdma/windows.h"',
+    ("engine/src/server/b.h", '#include "transport/rdma/window_grant.h"',
      "must not include transport/rdma/"),
     ("engine/src/client/queue/a.cc", '#include "client/engine/engine_core.h"',
      "must not include client/engine/"),

@@ -1,4 +1,4 @@
-#include "transport/rdma/cache.h"
+#include "transport/rdma/device_cache.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "transport/rdma/control.h"
+#include "transport/rdma/control_buffers.h"
 
 #include <bit>
 #include <cstring>

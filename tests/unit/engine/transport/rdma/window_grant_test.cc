@@ -1,6 +1,6 @@
 /// Grants as windows, on a device that binds what it is told to.
 
-#include "transport/rdma/windows.h"
+#include "transport/rdma/window_grant.h"
 
 #include <array>
 #include <atomic>

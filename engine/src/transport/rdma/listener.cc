@@ -2,7 +2,7 @@
 /// each request is for stands in its private data. Each client that proves a key has a protection
 /// domain of its own, and so has each session that proves none (grant_domain.h): a key of one is
 /// worth nothing on another's queue pairs. Or, where a device's windows do the same and the client
-/// can use them (windows.h), its lanes are in a domain with all others'.
+/// can use them (window_grant.h), its lanes are in a domain with all others'.
 
 #include <functional>
 #include <memory>
@@ -18,7 +18,7 @@
 #include "transport/listen.h"
 #include "transport/rdma/device_listener.h"
 #include "transport/rdma/device_metrics.h"
-#include "transport/rdma/fabric.h"
+#include "transport/rdma/fabric_settings.h"
 #include "transport/rdma/grant_domains.h"
 #include "transport/rdma/rejection.h"
 #include "transport/rdma/server_endpoint.h"

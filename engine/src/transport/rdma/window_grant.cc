@@ -1,4 +1,4 @@
-#include "transport/rdma/windows.h"
+#include "transport/rdma/window_grant.h"
 
 #include <algorithm>
 #include <array>

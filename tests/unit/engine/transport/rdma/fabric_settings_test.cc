@@ -1,6 +1,6 @@
 /// Settings of the fabric on queue pairs, on a port that has what it has.
 
-#include "transport/rdma/fabric.h"
+#include "transport/rdma/fabric_settings.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transport/rdma/fabric.h"
+#include "transport/rdma/fabric_settings.h"
 
 #include <algorithm>
 #include <bit>

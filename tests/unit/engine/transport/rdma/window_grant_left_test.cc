@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "transport/rdma/server_endpoint.h"
-#include "transport/rdma/windows.h"
+#include "transport/rdma/window_grant.h"
 #include "unit/engine/transport/rdma/endpoint_fixture.h"
 
 namespace remora::transport::rdma {

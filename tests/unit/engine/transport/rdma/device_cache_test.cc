@@ -1,6 +1,6 @@
 /// Kept registrations behind the transport seam, on fake verbs and the kernel's own reports.
 
-#include "transport/rdma/cache.h"
+#include "transport/rdma/device_cache.h"
 
 #include <cerrno>
 #include <gtest/gtest.h>
