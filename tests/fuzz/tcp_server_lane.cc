@@ -11,8 +11,8 @@
 
 #include "base/crc32c.h"
 #include "tcp_lanes.h"
+#include "transport/tcp/served_session.h"
 #include "transport/tcp/server_lane.h"
-#include "transport/tcp/session.h"
 
 namespace remora::fuzz {
 namespace {
@@ -227,7 +227,7 @@ class ServerRun {
       : crc_{(flags & 1U) != 0},
         sockets_{(flags & 2U) != 0 ? 4096 : 0},
         extents_{extents()},
-        session_{tcp::Session::create().value()} {
+        session_{tcp::ServedSession::create().value()} {
     const std::span memory = arena();
     std::fill(memory.begin(), memory.end(), kCanary);
     for (const Extent& extent : extents_)
@@ -418,7 +418,7 @@ class ServerRun {
   bool crc_;
   SocketPair sockets_;
   std::vector<Extent> extents_;
-  std::shared_ptr<tcp::Session> session_;
+  std::shared_ptr<tcp::ServedSession> session_;
   std::array<transport::Grant, 3> grants_;
   std::shared_ptr<tcp::ServerLane> lane_;
   std::unique_ptr<Model> model_;

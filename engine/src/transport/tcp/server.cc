@@ -23,8 +23,8 @@
 #include "base/log_rate_limiter.h"
 #include "transport/listen.h"
 #include "transport/tcp/io_threads.h"
+#include "transport/tcp/served_session.h"
 #include "transport/tcp/server_lane.h"
-#include "transport/tcp/session.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/wire.h"
 
@@ -44,17 +44,17 @@ constexpr int kControlSendBytes =
 /// Which session a lane belongs to.
 class TcpLaneRegistry {
  public:
-  void expect(const LaneTicket& ticket, const std::shared_ptr<Session>& session) {
+  void expect(const LaneTicket& ticket, const std::shared_ptr<ServedSession>& session) {
     const remora::detail::MutexLock lock{mutex_};
     sessions_[ticket.session_id] = {ticket.secret, session};
   }
-  void forget(const Session& session) {
+  void forget(const ServedSession& session) {
     const remora::detail::MutexLock lock{mutex_};
     std::erase_if(sessions_,
                   [&](const auto& entry) { return entry.second.session.get() == &session; });
   }
   /// Null for a ticket that no session was given.
-  [[nodiscard]] std::shared_ptr<Session> find(const LaneTicket& ticket) {
+  [[nodiscard]] std::shared_ptr<ServedSession> find(const LaneTicket& ticket) {
     const remora::detail::MutexLock lock{mutex_};
     const auto found = sessions_.find(ticket.session_id);
     if (found == sessions_.end() || found->second.secret != ticket.secret) return nullptr;
@@ -64,7 +64,7 @@ class TcpLaneRegistry {
  private:
   struct Expected {
     std::uint64_t secret;
-    std::shared_ptr<Session> session;
+    std::shared_ptr<ServedSession> session;
   };
   remora::detail::Mutex mutex_;
   std::map<std::uint64_t, Expected> sessions_ REMORA_GUARDED_BY(mutex_);
@@ -72,7 +72,7 @@ class TcpLaneRegistry {
 
 class TcpServerEndpoint final : public ServerEndpoint {
  public:
-  TcpServerEndpoint(UniqueFd socket, std::string peer, std::shared_ptr<Session> session,
+  TcpServerEndpoint(UniqueFd socket, std::string peer, std::shared_ptr<ServedSession> session,
                     FdSet events, std::shared_ptr<TcpLaneRegistry> lane_registry,
                     std::shared_ptr<IoThreads> io)
       : io_{std::move(io)},
@@ -152,13 +152,13 @@ class TcpServerEndpoint final : public ServerEndpoint {
   UniqueFd socket_;
   std::string peer_;
   std::string device_;
-  [[nodiscard]] std::shared_ptr<Session> session() const noexcept {
+  [[nodiscard]] std::shared_ptr<ServedSession> session() const noexcept {
     const remora::detail::MutexLock lock{mutex_};
     return session_;
   }
 
   mutable remora::detail::Mutex mutex_;
-  std::shared_ptr<Session> session_ REMORA_GUARDED_BY(mutex_);
+  std::shared_ptr<ServedSession> session_ REMORA_GUARDED_BY(mutex_);
   bool taken_over_ REMORA_GUARDED_BY(mutex_) = false;
   FdSet events_;
   MessageReader reader_;
@@ -312,7 +312,7 @@ class TcpListener final : public Listener {
                  sizeof kControlSendBytes);
     if (auto status = send_all(pending.socket.get(), Welcome{}.to_wire(), Clock::now()); !status)
       return status;
-    auto session = Session::create(io_->take_seat());
+    auto session = ServedSession::create(io_->take_seat());
     if (!session) return session.error();
     auto events = FdSet::create();
     if (!events) return events.error();

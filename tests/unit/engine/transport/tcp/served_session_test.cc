@@ -1,4 +1,4 @@
-#include "transport/tcp/session.h"
+#include "transport/tcp/served_session.h"
 
 #include <array>
 #include <atomic>
@@ -155,7 +155,7 @@ TEST_F(GrantTableTest, RemovedKeyIsRefusedAlsoWhenItsSlotIsUsedAgain) {
 }
 
 TEST(TcpSession, GrantHasAKeyForEachExtentAndAddressesOfTheRegion) {
-  const auto session = Session::create().value();
+  const auto session = ServedSession::create().value();
   std::vector<std::byte> memory(8192);
   const std::array stretches{MemoryStretch{memory.data(), 4096},
                              MemoryStretch{memory.data() + 4096, 100}};
@@ -169,7 +169,7 @@ TEST(TcpSession, GrantHasAKeyForEachExtentAndAddressesOfTheRegion) {
 }
 
 TEST(TcpSession, EndedSessionGrantsNothing) {
-  const auto session = Session::create().value();
+  const auto session = ServedSession::create().value();
   session->end();
   session->end();
   EXPECT_EQ(session->grant({}).error().code(), Code::kConnectionLost);
@@ -177,7 +177,7 @@ TEST(TcpSession, EndedSessionGrantsNothing) {
 
 /// A lane that dies while its session is resumed: the new life does not break of it.
 TEST(TcpSession, EndOfAnOldLaneDoesNotBreakTheSessionThatBeganAgain) {
-  const auto session = Session::create().value();
+  const auto session = ServedSession::create().value();
   for (int round = 0; round < 2000; ++round) {
     std::array<int, 2> sockets{};
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets.data()),
@@ -199,7 +199,7 @@ TEST(TcpSession, EndOfAnOldLaneDoesNotBreakTheSessionThatBeganAgain) {
 }
 
 TEST(TcpSession, LaneThatEndsByItselfBreaksItsSession) {
-  const auto session = Session::create().value();
+  const auto session = ServedSession::create().value();
   std::array<int, 2> sockets{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets.data()),
             0);
@@ -224,7 +224,7 @@ TEST(TcpSession, BuffersOfLanesAreNotInTheHeap) {
     return now.uordblks + now.hblkhd;
   };
   constexpr std::size_t kLanes = 8;
-  const auto session = Session::create().value();
+  const auto session = ServedSession::create().value();
   std::vector<std::shared_ptr<ServerLane>> lanes;
   lanes.reserve(kLanes);
   const std::size_t before = used_bytes();

@@ -1,4 +1,4 @@
-#include "transport/tcp/io.h"
+#include "transport/tcp/io_thread.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -98,13 +98,13 @@ class ServerLane;
 /// One thread serves all lanes of a session, and holds its lock while it serves one: a step of
 /// bounded length. So a thread that holds the lock knows that no transfer touches the granted
 /// memory, and data of one session never waits for another.
-class Session : public std::enable_shared_from_this<Session> {
+class ServedSession : public std::enable_shared_from_this<ServedSession> {
  public:
   static constexpr std::size_t kMaxLanes = 8;
 
   /// Errors: kSystem.
-  static Result<std::shared_ptr<Session>> create(ThreadSeat seat = {});
-  Session(UniqueFd event, ThreadSeat seat) noexcept
+  static Result<std::shared_ptr<ServedSession>> create(ThreadSeat seat = {});
+  ServedSession(UniqueFd event, ThreadSeat seat) noexcept
       : event_{std::move(event)}, seat_{std::move(seat)} {}
 
   /// Errors: kLimitExceeded; kConnectionLost (ended); kInvalidArgument: of GrantRequest::keys.
@@ -152,7 +152,7 @@ class Session : public std::enable_shared_from_this<Session> {
   /// The session's lock, for others than the thread that serves.
   class REMORA_SCOPED_CAPABILITY Exclusive {
    public:
-    explicit Exclusive(Session& session) noexcept REMORA_ACQUIRE(session.mutex_)
+    explicit Exclusive(ServedSession& session) noexcept REMORA_ACQUIRE(session.mutex_)
         : session_{session} {
       session_.wanted_.fetch_add(1, std::memory_order_relaxed);
       session_.mutex_.lock();
@@ -163,7 +163,7 @@ class Session : public std::enable_shared_from_this<Session> {
     Exclusive& operator=(const Exclusive&) = delete;
 
    private:
-    Session& session_;
+    ServedSession& session_;
   };
 
   Result<std::uint32_t> add_as(std::uint32_t key, const GrantedExtent& extent)

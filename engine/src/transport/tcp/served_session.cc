@@ -1,4 +1,4 @@
-#include "transport/tcp/session.h"
+#include "transport/tcp/served_session.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -23,14 +23,14 @@ std::uint32_t key_of(std::size_t index, std::uint32_t generation) noexcept {
 
 class TcpGrant final : public GrantHandle {
  public:
-  TcpGrant(std::shared_ptr<Session> session, std::vector<std::uint32_t> keys) noexcept
+  TcpGrant(std::shared_ptr<ServedSession> session, std::vector<std::uint32_t> keys) noexcept
       : session_{std::move(session)}, keys_{std::move(keys)} {}
   ~TcpGrant() override { session_->revoke(keys_); }
   TcpGrant(const TcpGrant&) = delete;
   TcpGrant& operator=(const TcpGrant&) = delete;
 
  private:
-  std::shared_ptr<Session> session_;
+  std::shared_ptr<ServedSession> session_;
   std::vector<std::uint32_t> keys_;
 };
 
@@ -44,7 +44,7 @@ ServedCounts& ServedCounts::operator+=(const ServedCounts& more) noexcept {
   return *this;
 }
 
-void Session::add_counts(const ServedCounts& served) noexcept {
+void ServedSession::add_counts(const ServedCounts& served) noexcept {
   const auto raise = [](std::atomic<std::uint64_t>& total, std::uint64_t by) {
     if (by != 0) total.store(total.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   };
@@ -53,7 +53,7 @@ void Session::add_counts(const ServedCounts& served) noexcept {
   for (std::size_t i = 0; i < served.bytes.size(); ++i) raise(bytes_served_[i], served.bytes[i]);
 }
 
-ServedCounts Session::served() const noexcept {
+ServedCounts ServedSession::served() const noexcept {
   ServedCounts all;
   for (std::size_t i = 0; i < all.operations.size(); ++i)
     all.operations[i] = operations_served_[i].load(std::memory_order_relaxed);
@@ -119,13 +119,13 @@ GrantTable::Target GrantTable::resolve(const RequestHeader& request) const noexc
   return {.memory = memory};
 }
 
-Result<std::shared_ptr<Session>> Session::create(ThreadSeat seat) {
+Result<std::shared_ptr<ServedSession>> ServedSession::create(ThreadSeat seat) {
   UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (!event) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
-  return std::make_shared<Session>(std::move(event), std::move(seat));
+  return std::make_shared<ServedSession>(std::move(event), std::move(seat));
 }
 
-Result<Grant> Session::grant(const GrantRequest& request) {
+Result<Grant> ServedSession::grant(const GrantRequest& request) {
   Grant made;
   std::vector<std::uint32_t> keys;
   keys.reserve(request.extents.size());
@@ -162,12 +162,12 @@ Result<Grant> Session::grant(const GrantRequest& request) {
   return made;
 }
 
-Result<std::uint32_t> Session::add_as(std::uint32_t key, const GrantedExtent& extent) {
+Result<std::uint32_t> ServedSession::add_as(std::uint32_t key, const GrantedExtent& extent) {
   if (auto added = grants_.add_as(key, extent); !added) return added.error();
   return key;
 }
 
-void Session::revoke(std::span<const std::uint32_t> keys) noexcept {
+void ServedSession::revoke(std::span<const std::uint32_t> keys) noexcept {
   const Exclusive lock{*this};
   for (const std::uint32_t key : keys) {
     grants_.remove(key);
@@ -176,7 +176,7 @@ void Session::revoke(std::span<const std::uint32_t> keys) noexcept {
   }
 }
 
-Status Session::add_lane(const std::shared_ptr<ServerLane>& lane) {
+Status ServedSession::add_lane(const std::shared_ptr<ServerLane>& lane) {
   const Exclusive lock{*this};
   if (ended_) return Error{Code::kConnectionLost, "lane"};
   if (lanes_.size() >= kMaxLanes)
@@ -185,7 +185,7 @@ Status Session::add_lane(const std::shared_ptr<ServerLane>& lane) {
   return {};
 }
 
-void Session::lane_ended(const ServerLane& lane) noexcept {
+void ServedSession::lane_ended(const ServerLane& lane) noexcept {
   const Exclusive lock{*this};
   // One that end() has dropped is not missed, nor by the session when it has begun again.
   if (std::erase_if(lanes_, [&](const auto& each) { return each.get() == &lane; }) == 0) return;
@@ -193,7 +193,7 @@ void Session::lane_ended(const ServerLane& lane) noexcept {
   ::eventfd_write(event_.get(), 1);
 }
 
-bool Session::put_notice(const Notice& notice) {
+bool ServedSession::put_notice(const Notice& notice) {
   mutex_.assert_held();  // by serve(), within whose step the lane calls this
   if (notices_.size() >= kMaxNotices) return false;
   notices_.push_back(notice);
@@ -201,7 +201,7 @@ bool Session::put_notice(const Notice& notice) {
   return true;
 }
 
-std::pair<std::size_t, bool> Session::take_notices(std::span<Notice> notices) noexcept {
+std::pair<std::size_t, bool> ServedSession::take_notices(std::span<Notice> notices) noexcept {
   const Exclusive lock{*this};
   const bool was_full = notices_.size() >= kMaxNotices;
   const std::size_t count = std::min(notices.size(), notices_.size());
@@ -210,20 +210,20 @@ std::pair<std::size_t, bool> Session::take_notices(std::span<Notice> notices) no
   return {count, was_full};
 }
 
-void Session::take_event() noexcept {
+void ServedSession::take_event() noexcept {
   eventfd_t value = 0;
   ::eventfd_read(event_.get(), &value);
   if (broken()) ::eventfd_write(event_.get(), 1);
 }
 
-void Session::end() noexcept {
+void ServedSession::end() noexcept {
   const Exclusive lock{*this};
   ended_ = true;
   for (const auto& lane : lanes_) lane->abort();
   lanes_.clear();
 }
 
-void Session::begin_again() noexcept {
+void ServedSession::begin_again() noexcept {
   const Exclusive lock{*this};
   ended_ = false;
   notices_.clear();  // were taken at its end, as far as the application had room
