@@ -13,7 +13,7 @@
 #include <remora/verbs/provider.h>
 
 #include "net_namespace.h"
-#include "standard_descriptors.h"
+#include "standard_descriptors_taken.h"
 
 namespace remora::verbs {
 namespace {

@@ -1,4 +1,4 @@
-#include "cm_devices.h"
+#include "cm_device.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "range.h"
+#include "check_span.h"
 
 #include <array>
 #include <cinttypes>
