@@ -1,4 +1,4 @@
-#include "base/log_sink.h"
+#include "base/log_sink_queue.h"
 
 #include <csignal>
 #include <exception>
@@ -17,17 +17,17 @@ constexpr std::chrono::milliseconds kEndTime{1000};
 const pid_t started_in = ::getpid();
 }  // namespace
 
-SinkQueue& SinkQueue::shared() {
+LogSinkQueue& LogSinkQueue::shared() {
   // Never destroyed: a thread of the library may be at its last line while static objects go.
-  static SinkQueue& shared = *new SinkQueue;
+  static LogSinkQueue& shared = *new LogSinkQueue;
   return shared;
 }
 
-bool SinkQueue::is_sink_thread() const noexcept {
+bool LogSinkQueue::is_sink_thread() const noexcept {
   return running_ && std::this_thread::get_id() == thread_id_;
 }
 
-void SinkQueue::set(LogSink sink, LogLevel from) {
+void LogSinkQueue::set(LogSink sink, LogLevel from) {
   struct AtEnd {
     ~AtEnd() { shared().end(); }
   };
@@ -46,7 +46,7 @@ void SinkQueue::set(LogSink sink, LogLevel from) {
   lock.unlock();  // what it captured goes without the lock
 }
 
-void SinkQueue::put(LogLevel level, std::string_view text) noexcept {
+void LogSinkQueue::put(LogLevel level, std::string_view text) noexcept {
   // In a child the mutex may be locked by a thread that does not exist there.
   if (::getpid() != started_in) {
     ++lost_;
@@ -69,7 +69,7 @@ void SinkQueue::put(LogLevel level, std::string_view text) noexcept {
   }
 }
 
-bool SinkQueue::start() noexcept {
+bool LogSinkQueue::start() noexcept {
   if (running_) return true;
   if (thread_.joinable()) thread_.join();  // it has nothing left to do
   sigset_t all{};
@@ -85,7 +85,7 @@ bool SinkQueue::start() noexcept {
   return running_;
 }
 
-void SinkQueue::run() noexcept {
+void LogSinkQueue::run() noexcept {
   const remora::detail::MutexLock lock{mutex_};
   while (!lines_.empty()) {
     const Line line = std::move(lines_.front());
@@ -99,7 +99,7 @@ void SinkQueue::run() noexcept {
   changed_.notify_all();
 }
 
-void SinkQueue::hand_over(const Line& line) noexcept {
+void LogSinkQueue::hand_over(const Line& line) noexcept {
   const std::shared_ptr<LogSink> sink = sink_;
   if (sink == nullptr) return;
   const std::uint64_t lost = std::exchange(lost_untold_, 0);
@@ -122,7 +122,7 @@ void SinkQueue::hand_over(const Line& line) noexcept {
   ++lost_untold_;
 }
 
-bool SinkQueue::flush(std::chrono::milliseconds timeout_ms) noexcept {
+bool LogSinkQueue::flush(std::chrono::milliseconds timeout_ms) noexcept {
   if (::getpid() != started_in) return true;
   remora::detail::MutexLock lock{mutex_};
   if (is_sink_thread()) return false;
@@ -134,7 +134,7 @@ bool SinkQueue::flush(std::chrono::milliseconds timeout_ms) noexcept {
 }
 
 /// The process ends.
-void SinkQueue::end() noexcept {
+void LogSinkQueue::end() noexcept {
   if (::getpid() != started_in) return;
   (void)flush(kEndTime);
   remora::detail::MutexLock lock{mutex_};
@@ -159,11 +159,11 @@ void SinkQueue::end() noexcept {
 namespace remora {
 
 void set_log_sink(LogSink sink, LogLevel from) {
-  log::SinkQueue::shared().set(std::move(sink), from);
+  log::LogSinkQueue::shared().set(std::move(sink), from);
 }
 
 bool flush_log_sink(std::chrono::milliseconds timeout_ms) {
-  return log::SinkQueue::shared().flush(timeout_ms);
+  return log::LogSinkQueue::shared().flush(timeout_ms);
 }
 
 }  // namespace remora

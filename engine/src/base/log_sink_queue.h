@@ -18,14 +18,14 @@
 
 namespace remora::log {
 
-class SinkQueue {
+class LogSinkQueue {
  public:
   /// The one of this process. Never destroyed.
-  static SinkQueue& shared();
-  SinkQueue() = default;
-  ~SinkQueue() = delete;
-  SinkQueue(const SinkQueue&) = delete;
-  SinkQueue& operator=(const SinkQueue&) = delete;
+  static LogSinkQueue& shared();
+  LogSinkQueue() = default;
+  ~LogSinkQueue() = delete;
+  LogSinkQueue(const LogSinkQueue&) = delete;
+  LogSinkQueue& operator=(const LogSinkQueue&) = delete;
 
   /// There is a sink.
   [[nodiscard]] bool used() const noexcept { return from_.load(std::memory_order_acquire) >= 0; }

@@ -1,6 +1,6 @@
 /// The log, handed to the application: see remora/engine/log.h.
 
-#include "base/log_sink.h"
+#include "base/log_sink_queue.h"
 
 #include <arpa/inet.h>
 #include <atomic>
@@ -94,7 +94,7 @@ TEST(LogSink, OneThatBlocksLosesLinesAndNoThreadWaits) {
     else
       ++got;
   });
-  const std::uint64_t lost_before = log::SinkQueue::shared().lost();
+  const std::uint64_t lost_before = log::LogSinkQueue::shared().lost();
   for (std::uint64_t i = 0; i < kLines; ++i) log::warn("line {}", i);  // a wait would be for ever
   EXPECT_FALSE(flush_log_sink(std::chrono::milliseconds{1}));
   gate.set_value();
@@ -102,19 +102,19 @@ TEST(LogSink, OneThatBlocksLosesLinesAndNoThreadWaits) {
   log::warn("the next one");
   EXPECT_TRUE(flush_log_sink(seconds{30}));
   set_log_sink({});
-  const std::uint64_t lost = log::SinkQueue::shared().lost() - lost_before;
+  const std::uint64_t lost = log::LogSinkQueue::shared().lost() - lost_before;
   EXPECT_GT(lost, 0U);
   EXPECT_EQ(got + lost, kLines + 1) << "each is handed over or counted";
   EXPECT_TRUE(told);
 }
 
 TEST(LogSink, OneThatThrowsLosesItsLine) {
-  const std::uint64_t before = log::SinkQueue::shared().lost();
+  const std::uint64_t before = log::LogSinkQueue::shared().lost();
   set_log_sink([](const LogLine&) { throw 1; });
   log::warn("thrown away");
   EXPECT_TRUE(flush_log_sink(seconds{30}));
   set_log_sink({});
-  EXPECT_EQ(log::SinkQueue::shared().lost(), before + 1);
+  EXPECT_EQ(log::LogSinkQueue::shared().lost(), before + 1);
 }
 
 TEST(LogSink, MayLogUseTheLibraryAndReplaceItself) {
