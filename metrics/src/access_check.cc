@@ -1,4 +1,4 @@
-#include "http_access.h"
+#include "access_check.h"
 
 #include <algorithm>
 #include <httplib.h>

@@ -1,4 +1,4 @@
-#include "http_host.h"
+#include "host_check.h"
 
 #include <algorithm>
 #include <arpa/inet.h>
