@@ -1,4 +1,4 @@
-#include "doctor/anonymize.h"
+#include "doctor/address_mask.h"
 
 #include <algorithm>
 #include <arpa/inet.h>

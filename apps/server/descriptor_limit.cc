@@ -1,4 +1,4 @@
-#include "server/descriptors.h"
+#include "server/descriptor_limit.h"
 
 #include <cerrno>
 #include <cstdint>

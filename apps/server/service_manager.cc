@@ -1,4 +1,4 @@
-#include "server/notify.h"
+#include "server/service_manager.h"
 
 #include <cerrno>
 #include <cstddef>

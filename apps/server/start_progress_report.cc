@@ -1,11 +1,11 @@
-#include "server/start_progress.h"
+#include "server/start_progress_report.h"
 
 #include <spdlog/spdlog.h>
 #include <string>
 
 #include <remora/config/units.h>
 
-#include "server/notify.h"
+#include "server/service_manager.h"
 
 namespace remora::apps {
 namespace {

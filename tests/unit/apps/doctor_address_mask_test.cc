@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "doctor/anonymize.h"
+#include "doctor/address_mask.h"
 
 namespace remora::apps::doctor {
 namespace {
