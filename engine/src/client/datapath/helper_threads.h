@@ -1,6 +1,6 @@
 #pragma once
 
-/// Threads of the engine's own that help its callers.
+/// Threads of the engine's own that help its callers with loops.
 ///
 /// oneTBB divides the work among the threads that are in its arena, and never starts a thread here:
 /// where the system refuses a thread, a worker of oneTBB ends the process, and tasks that were
@@ -14,9 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include <remora/engine/async.h>
 #include <remora/mutex.h>
-#include <remora/result.h>
 
 #include "base/clock.h"
 #include "base/placement.h"
@@ -63,35 +61,6 @@ class HelperThreads {
   /// After the system has refused a thread: when the next one may be started.
   Deadline start_from_ REMORA_GUARDED_BY(mutex_){};
   std::vector<std::thread> helpers_ REMORA_GUARDED_BY(mutex_);
-};
-
-/// Threads that resume coroutines: those of Resume::on_arena(). Thread-safe.
-class JobThreads {
- public:
-  /// Starts `threads` threads, or as many as the system allows, at least one. Errors: kSystem with
-  /// Reason::kNoThread, kOutOfMemory.
-  static Result<std::shared_ptr<JobThreads>> start(std::size_t threads, const Placement& placement);
-  /// No job is left. Also from one of the threads, which then ends by itself.
-  ~JobThreads();
-  JobThreads(const JobThreads&) = delete;
-  JobThreads& operator=(const JobThreads&) = delete;
-
-  /// Runs `job` on one of the threads. Neither allocates nor blocks for long.
-  void post(Resumable& job) noexcept;
-
- private:
-  struct State {
-    Mutex mutex;
-    Condition more;
-    Resumable* first REMORA_GUARDED_BY(mutex) = nullptr;
-    Resumable* last REMORA_GUARDED_BY(mutex) = nullptr;
-    bool stop REMORA_GUARDED_BY(mutex) = false;
-  };
-  explicit JobThreads(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
-  static void run(State& state) noexcept;
-
-  std::shared_ptr<State> state_;  ///< the threads' too: the last one may outlive this object
-  std::vector<std::thread> threads_;
 };
 
 }  // namespace remora::detail
