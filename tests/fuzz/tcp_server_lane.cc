@@ -60,7 +60,7 @@ std::vector<Extent> extents() {
           {2, 30000, 3000, 0, Rights::kWrite | Rights::kAtomic, false}};
 }
 
-/// What the server's end has to make of the bytes, by the tables of tcp_wire.h.
+/// What the server's end has to make of the bytes, by the tables of tcp/wire.h.
 class Model {
  public:
   Model(bool payload_crc, std::vector<Extent> extents, std::span<const std::byte> memory)
