@@ -7,7 +7,7 @@
 
 #include <remora/engine/lock.h>
 
-#include "client/region/lock_core.h"
+#include "client/region/lock_store.h"
 
 namespace remora::detail {
 namespace {

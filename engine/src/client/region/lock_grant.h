@@ -1,8 +1,7 @@
 #pragma once
 
-/// How a Lock is acquired, apart from where its word is.
+/// The grant through which a Lock reaches its word, and what replaces it.
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -19,27 +18,6 @@ class EngineServices;
 class RegionGrant;
 class RegionOpener;
 enum class Opening : std::uint8_t;
-
-/// The word of a lock, by one contender.
-class LockStore {
- public:
-  virtual ~LockStore() = default;
-  [[nodiscard]] virtual const Region& region() const noexcept = 0;
-  /// Where in the region it is; for errors.
-  [[nodiscard]] virtual ByteOffset at() const noexcept { return {}; }
-  virtual Result<std::uint64_t> read_word() noexcept = 0;
-  /// What stood there before.
-  virtual Result<std::uint64_t> swap(std::uint64_t expected, std::uint64_t desired) noexcept = 0;
-  /// Another grant instead of one that the server no longer accepts: one that another user of the
-  /// same lock has opened meanwhile, else a new one. Blocks until `deadline`, or a second.
-  virtual Status reopen(Deadline deadline) noexcept = 0;
-  /// The same when all others have gone. Blocks as a control request; asks once.
-  virtual Status fence() noexcept = 0;
-  /// The lock is ours from now on: another grant comes only when nothing that was under way by the
-  /// one before can take effect any more. Else the next one would take a lock that is free, without
-  /// a fence, and find late writes of ours. reopen() then fails as Session::settled().
-  virtual void hold() noexcept {}
-};
 
 /// The grant of a Lock. Its copies and everything acquired through them share it, so that a grant
 /// that was fenced is replaced once, and not by each acquisition. Thread-safe.
@@ -76,18 +54,5 @@ class LockGrant {
   bool opening_ REMORA_GUARDED_BY(mutex_) = false;  ///< a thread asks the server
   std::shared_ptr<RegionGrant> current_ REMORA_GUARDED_BY(mutex_);
 };
-
-/// Acquires the lock for an owner number that no other contender has; the word it has then. `wait`
-/// 0: does not.
-Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds ttl,
-                                   std::chrono::nanoseconds wait) noexcept;
-/// Changes a word that is ours. `unsure`: it may have been changed so already, by an attempt whose
-/// outcome is not known. Errors: kAccessRefused (kFenced): it is not ours.
-Status change_lock(LockStore& store, std::uint64_t word, std::uint64_t desired, Deadline deadline,
-                   bool unsure = false) noexcept;
-/// The same token, another owner.
-std::uint64_t renewed_lock(std::uint64_t word) noexcept;
-/// The same token, no owner.
-std::uint64_t released_lock(std::uint64_t word) noexcept;
 
 }  // namespace remora::detail
