@@ -1,16 +1,10 @@
-/// The server's side of the shm transport: a Unix socket for control, the region's own memfd handed
-/// out for data.
+/// What listens on the server's side of the shm transport: a Unix socket.
 
 #include <array>
 #include <cerrno>
-#include <cstring>
-#include <fcntl.h>
-#include <poll.h>
 #include <string>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <utility>
@@ -18,170 +12,14 @@
 #include "base/log.h"
 #include "base/log_rate_limiter.h"
 #include "transport/listen.h"
+#include "transport/shm/peer_process.h"
+#include "transport/shm/server_endpoint.h"
 #include "transport/shm/socket.h"
+#include "transport/shm/status_page.h"
 
 namespace remora::transport {
 
 namespace {
-
-/// The page that tells clients whether the server still serves; its state is kStopped when the
-/// listener has been destroyed.
-class StatusPage {
- public:
-  static Result<std::shared_ptr<StatusPage>> create(const ShmIdentity& identity) {
-    UniqueFd memory{::memfd_create("remora-status", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-    if (!memory) return Error{Code::kSystem, "memfd_create"}.with_errno(errno);
-    if (::ftruncate(memory.get(), kShmStatusPageBytes) != 0 || ::fchmod(memory.get(), 0600) != 0)
-      return Error{Code::kSystem, "status page"}.with_errno(errno);
-    void* address =
-        ::mmap(nullptr, kShmStatusPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
-    if (address == MAP_FAILED) return Error{Code::kOutOfMemory, "mmap"}.with_errno(errno);
-    auto page =
-        std::make_shared<StatusPage>(std::move(memory), static_cast<ShmStatusPage*>(address));
-    page->page_->identity = identity;
-    // Clients get no descriptor they could write through without opening the file again.
-    if (::fcntl(page->memory_.get(), F_ADD_SEALS,
-                F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0)
-      return Error{Code::kSystem, "fcntl(F_ADD_SEALS)"}.with_errno(errno);
-    return page;
-  }
-  StatusPage(UniqueFd memory, ShmStatusPage* page) noexcept
-      : memory_{std::move(memory)}, page_{page} {
-    set(ShmStatusPage::kServing);
-  }
-  ~StatusPage() {
-    if (!handed_over_) set(ShmStatusPage::kStopped);
-    ::munmap(page_, kShmStatusPageBytes);
-  }
-  StatusPage(const StatusPage&) = delete;
-  StatusPage& operator=(const StatusPage&) = delete;
-
-  /// The next process serves the same memory: clients may go on with what they have mapped.
-  void hand_over() noexcept { handed_over_ = true; }
-  void set(ShmStatusPage::State state) noexcept {
-    __atomic_store_n(&page_->state, state, __ATOMIC_SEQ_CST);
-  }
-  [[nodiscard]] Result<UniqueFd> descriptor() const noexcept {
-    UniqueFd copy{::fcntl(memory_.get(), F_DUPFD_CLOEXEC, 0)};
-    if (!copy) return Error{Code::kSystem, "dup"}.with_errno(errno);
-    return copy;
-  }
-
- private:
-  UniqueFd memory_;
-  ShmStatusPage* page_;
-  bool handed_over_ = false;
-};
-
-/// How the server learns that a client has died.
-enum class DeathTold : std::uint8_t {
-  kByPeerDescriptor,    ///< SO_PEERPIDFD: in every PID namespace
-  kByProcessId,         ///< pidfd_open(2): where the client's number is seen from here
-  kByHangUpAndKeeping,  ///< not at all: the grants go limits.session_keep after the hang-up
-};
-
-std::string_view to_string(DeathTold told) noexcept {
-  switch (told) {
-    case DeathTold::kByPeerDescriptor: return "told by SO_PEERPIDFD";
-    case DeathTold::kByProcessId: return "told by pidfd_open(2)";
-    case DeathTold::kByHangUpAndKeeping: break;
-  }
-  return "not told (another PID namespace, and no SO_PEERPIDFD, which needs Linux 6.5): a fence is "
-         "busy until limits.session_keep after its hang-up";
-}
-
-/// The process at the other end of a socket.
-struct PeerProcess {
-  UniqueFd exited;  ///< readable when it has exited; none: the kernel does not tell
-  DeathTold told = DeathTold::kByHangUpAndKeeping;
-};
-
-/// `pid`: of SO_PEERCRED; 0 where it is in a PID namespace that is not seen from here.
-PeerProcess open_process(int socket, pid_t pid) noexcept {
-#ifdef SO_PEERPIDFD
-  constexpr int kPeerProcess = SO_PEERPIDFD;
-#else
-  constexpr int kPeerProcess = 77;  // asm-generic/socket.h, from Linux 6.5 on
-#endif
-  int descriptor = -1;
-  socklen_t length = sizeof descriptor;
-  if (::getsockopt(socket, SOL_SOCKET, kPeerProcess, &descriptor, &length) == 0 && descriptor >= 0)
-    return {UniqueFd{descriptor}, DeathTold::kByPeerDescriptor};
-  // Of a process that has exited already the number may be another's by now, which says no more
-  // than that the client lives.
-  if (pid != 0)
-    if (UniqueFd opened{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U))})
-      return {std::move(opened), DeathTold::kByProcessId};
-  return {};
-}
-
-class ShmServerEndpoint final : public ServerEndpoint, private MappingClient {
- public:
-  /// `process`: a pidfd of the client's; none where the kernel does not tell.
-  ShmServerEndpoint(UniqueFd socket, std::string peer, UniqueFd process, pid_t pid)
-      : socket_{std::move(socket)},
-        peer_{std::move(peer)},
-        process_{std::move(process)},
-        pid_{pid} {}
-
-  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kShm; }
-  [[nodiscard]] const std::string& peer() const noexcept override { return peer_; }
-  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
-  [[nodiscard]] int event_fd() const noexcept override { return socket_.get(); }
-  Result<std::optional<ControlMessage>> receive() noexcept override {
-    return receive_message(socket_.get());
-  }
-  /// Room for all answers a client may wait for is in the socket: no room means that it does not
-  /// read, and that ends its session.
-  Status send(ControlMessage message) noexcept override {
-    return send_message(socket_.get(), message.bytes, message.descriptors, Clock::now());
-  }
-  void flush(Deadline /*deadline*/) noexcept override {}  // the socket keeps what was sent
-  void expect_lanes(const LaneTicket& /*ticket*/) noexcept override {}
-
-  Result<Grant> grant(const GrantRequest& request) noexcept override {
-    if (request.memory_fd < 0 || request.extents.size() != 1)
-      return Error{Code::kUnsupported, "open"}.with_subject("region was not created for shm");
-    Grant made;
-    const bool writes = (request.rights & (Rights::kWrite | Rights::kAtomic)) != Rights::kNone;
-    const std::string path = "/proc/self/fd/" + std::to_string(request.memory_fd);
-    // Not a copy of the server's own descriptor: when the region is removed, the pool counts the
-    // memory as orphaned while a client holds this one.
-    UniqueFd descriptor{::open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC)};
-    // Without /proc a writer gets a copy: the pool cannot count the region as orphaned.
-    if (!descriptor && errno == ENOENT && writes)
-      descriptor = UniqueFd{::fcntl(request.memory_fd, F_DUPFD_CLOEXEC, 0)};
-    if (!descriptor) return Error{Code::kSystem, "open memfd"}.with_errno(errno);
-    made.descriptors.push_back(std::move(descriptor));
-    made.extents.push_back({.length_bytes = request.extents.front().length_bytes});
-    made.handle = std::make_unique<GrantHandle>();
-    return made;
-  }
-
-  void shutdown() noexcept override { ::shutdown(socket_.get(), SHUT_RDWR); }
-  [[nodiscard]] const MappingClient* mapping_client() const noexcept override { return this; }
-  Status take_over(ServerEndpoint& before) noexcept override {
-    // What its client has mapped stays mapped: there is nothing to take over.
-    if (dynamic_cast<ShmServerEndpoint*>(&before) != nullptr) return {};
-    return Error{Code::kUnsupported, "resume over another transport"};
-  }
-
- private:
-  [[nodiscard]] bool has_exited() const noexcept override {
-    if (!process_) return false;
-    pollfd exited{.fd = process_.get(), .events = POLLIN, .revents = 0};
-    return ::poll(&exited, 1, 0) == 1 && (exited.revents & POLLIN) != 0;
-  }
-  [[nodiscard]] std::uint64_t process_id() const noexcept override {
-    return static_cast<std::uint64_t>(pid_);
-  }
-
-  UniqueFd socket_;
-  std::string peer_;
-  std::string device_;
-  UniqueFd process_;
-  pid_t pid_;
-};
 
 class ShmListener final : public Listener {
  public:

@@ -1,13 +1,12 @@
-/// The server's side of the tcp transport: listening sockets, and connections until they have said
-/// what they are for. Control channels become endpoints, lanes go to the threads that serve them.
+/// What listens on the server's side of the tcp transport: sockets, and connections until they have
+/// said what they are for. Control channels become endpoints, lanes go to the threads that serve
+/// them.
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <deque>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -15,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include <remora/mutex.h>
 #include <remora/verbs/address.h>
 
 #include "base/fd_set.h"
@@ -23,7 +21,9 @@
 #include "base/log_rate_limiter.h"
 #include "transport/listen.h"
 #include "transport/tcp/io_threads.h"
+#include "transport/tcp/lane_registry.h"
 #include "transport/tcp/served_session.h"
+#include "transport/tcp/server_endpoint.h"
 #include "transport/tcp/server_lane.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/wire.h"
@@ -40,129 +40,6 @@ constexpr std::size_t kMaxAccept = 64;
 /// Room in the socket for every answer that a client may wait for.
 constexpr int kControlSendBytes =
     static_cast<int>((kMaxControlRequests + 2) * (kMaxControlMessageBytes + 64));
-
-/// Which session a lane belongs to.
-class TcpLaneRegistry {
- public:
-  void expect(const LaneTicket& ticket, const std::shared_ptr<ServedSession>& session) {
-    const remora::detail::MutexLock lock{mutex_};
-    sessions_[ticket.session_id] = {ticket.secret, session};
-  }
-  void forget(const ServedSession& session) {
-    const remora::detail::MutexLock lock{mutex_};
-    std::erase_if(sessions_,
-                  [&](const auto& entry) { return entry.second.session.get() == &session; });
-  }
-  /// Null for a ticket that no session was given.
-  [[nodiscard]] std::shared_ptr<ServedSession> find(const LaneTicket& ticket) {
-    const remora::detail::MutexLock lock{mutex_};
-    const auto found = sessions_.find(ticket.session_id);
-    if (found == sessions_.end() || found->second.secret != ticket.secret) return nullptr;
-    return found->second.session;
-  }
-
- private:
-  struct Expected {
-    std::uint64_t secret;
-    std::shared_ptr<ServedSession> session;
-  };
-  remora::detail::Mutex mutex_;
-  std::map<std::uint64_t, Expected> sessions_ REMORA_GUARDED_BY(mutex_);
-};
-
-class TcpServerEndpoint final : public ServerEndpoint {
- public:
-  TcpServerEndpoint(UniqueFd socket, std::string peer, std::shared_ptr<ServedSession> session,
-                    FdSet events, std::shared_ptr<TcpLaneRegistry> lane_registry,
-                    std::shared_ptr<IoThreads> io)
-      : io_{std::move(io)},
-        lane_registry_{std::move(lane_registry)},
-        socket_{std::move(socket)},
-        peer_{std::move(peer)},
-        session_{std::move(session)},
-        events_{std::move(events)} {}
-  ~TcpServerEndpoint() override { shutdown(); }
-  TcpServerEndpoint(const TcpServerEndpoint&) = delete;
-  TcpServerEndpoint& operator=(const TcpServerEndpoint&) = delete;
-
-  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
-  [[nodiscard]] const std::string& peer() const noexcept override { return peer_; }
-  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
-  [[nodiscard]] int event_fd() const noexcept override { return events_.get(); }
-
-  Result<std::optional<ControlMessage>> receive() noexcept override {
-    const auto session = this->session();
-    session->take_event();
-    auto message = reader_.receive(socket_.get());
-    if (!message || message->has_value() || !session->broken()) return message;
-    return Error{Code::kConnectionLost, "lane"}.with_reason(Reason::kLaneBroken);
-  }
-  /// No room means that the client does not read, and that ends its session.
-  Status send(ControlMessage message) noexcept override {
-    return send_message(socket_.get(), message.bytes, Clock::now());
-  }
-  void flush(Deadline /*deadline*/) noexcept override {}  // the kernel sends what the socket took
-  void expect_lanes(const LaneTicket& ticket) noexcept override {
-    lane_registry_->expect(ticket, session());
-  }
-  std::size_t take_notices(std::span<Notice> notices) noexcept override {
-    const auto session = this->session();
-    const auto [count, were_parked] = session->take_notices(notices);
-    if (were_parked) io_->of(*session).retry_parked();
-    return count;
-  }
-  Result<Grant> grant(const GrantRequest& request) noexcept override {
-    return session()->grant(request);
-  }
-  [[nodiscard]] std::optional<transport::ServerEndpoint::ServedTotals> served()
-      const noexcept override {
-    const tcp::ServedCounts all = session()->served();
-    return transport::ServerEndpoint::ServedTotals{.operations = all.operations,
-                                                   .bytes = all.bytes};
-  }
-  void shutdown() noexcept override {
-    {
-      // Gone over to a successor, the session is that one's to end.
-      const remora::detail::MutexLock lock{mutex_};
-      if (!taken_over_) {
-        lane_registry_->forget(*session_);
-        session_->end();
-      }
-    }
-    ::shutdown(socket_.get(), SHUT_RDWR);
-  }
-  Status take_over(ServerEndpoint& before) noexcept override {
-    auto* const old = dynamic_cast<TcpServerEndpoint*>(&before);
-    if (old == nullptr) return Error{Code::kUnsupported, "resume over another transport"};
-    // A thread that shuts the old endpoint down has done so, or finds it taken over.
-    const std::scoped_lock lock{mutex_, old->mutex_};
-    mutex_.assert_held();
-    old->mutex_.assert_held();
-    if (auto status = events_.add(old->session_->event_fd()); !status) return status;
-    old->taken_over_ = true;
-    events_.remove(session_->event_fd());
-    session_ = old->session_;
-    session_->begin_again();
-    return {};
-  }
-
- private:
-  std::shared_ptr<IoThreads> io_;  // outlives the lanes
-  std::shared_ptr<TcpLaneRegistry> lane_registry_;
-  UniqueFd socket_;
-  std::string peer_;
-  std::string device_;
-  [[nodiscard]] std::shared_ptr<ServedSession> session() const noexcept {
-    const remora::detail::MutexLock lock{mutex_};
-    return session_;
-  }
-
-  mutable remora::detail::Mutex mutex_;
-  std::shared_ptr<ServedSession> session_ REMORA_GUARDED_BY(mutex_);
-  bool taken_over_ REMORA_GUARDED_BY(mutex_) = false;
-  FdSet events_;
-  MessageReader reader_;
-};
 
 /// A connection whose introduction has not arrived whole.
 struct PendingConnection {
