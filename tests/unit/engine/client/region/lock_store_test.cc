@@ -1,13 +1,13 @@
 /// How a client acquires a lock when outcomes are not known, grants go and other clients interfere.
 
+#include "client/region/lock_store.h"
+
 #include <deque>
 #include <functional>
 #include <gtest/gtest.h>
 #include <vector>
 
 #include <remora/engine/lock.h>
-
-#include "client/region/lock_store.h"
 
 namespace remora::detail {
 namespace {
