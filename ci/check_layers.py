@@ -67,7 +67,8 @@ STARTS_THREAD = re.compile(
     r"|\bpthread_create\s*\(|\bthreads?_?\.emplace_back\(\[")
 STARTS_WORKERS = re.compile(r"\btbb::(?:task_arena|parallel_\w+|task_group|flow)\b")
 THREADS_IN = "verbs/result/include/remora/start_thread.h"
-ONETBB_IN = ("engine/src/client/datapath/arena.h", "engine/src/client/datapath/arena.cc")
+ONETBB_IN = ("engine/src/client/datapath/helper_threads.h",
+             "engine/src/client/datapath/helper_threads.cc")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 LINKED = re.compile(r"\bremora(?:::|_)(result|verbs|config|metrics|engine|remora|c)\b")
 SOURCE = (".h", ".hpp", ".cc", ".cpp", ".c")
@@ -231,7 +232,7 @@ SEEDED = [
     ("engine/src/client/a.cc", '#include "server/server_core.h"', "must not include server/"),
     ("engine/src/client/b.cc", '#include "transport/shm/identity.h"',
      "must not include transport/shm/"),
-    ("engine/src/server/b.h", '#include "transport/rdma/windows.h"',
+    ("engine/src/server/b.h", '#include "transport/rdma/window_grant.h"',
      "must not include transport/rdma/"),
     ("engine/src/client/queue/a.cc", '#include "client/engine/engine_core.h"',
      "must not include client/engine/"),
@@ -292,7 +293,7 @@ CLEAN = [
     ("apps/cli/main.cc", "#include <remora/remora.h>\n#include <remora/config/load.h>"),
     ("tests/unit/verbs/a_test.cc", "#include <infiniband/verbs.h>\n#include <remora/verbs/device.h>"),
     ("engine/CMakeLists.txt", "remora_add_module(engine PUBLIC remora::result PRIVATE remora::verbs)"),
-    ("engine/src/client/datapath/arena.cc", "tbb::parallel_for(0, 9, run);"),
+    ("engine/src/client/datapath/helper_threads.cc", "tbb::parallel_for(0, 9, run);"),
     ("engine/src/h.h", "std::thread thread_;\nstd::vector<std::thread> threads_;"),
     ("verbs/src/b.cc", "const char* kHint = \"see <remora/engine/uri.h>\";"),
 ]

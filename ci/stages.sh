@@ -60,6 +60,8 @@ stage_layers() {
   ci/check_layers.py
   ci/check_words.py --self-test
   ci/check_words.py
+  ci/check_names.py --self-test
+  ci/check_names.py
   ci/check_docs.py --self-test
   ci/check_docs.py
   engine/c/man/make_pages.py --check

@@ -17,7 +17,7 @@
 #include "cli/command.h"
 #include "cli/io.h"
 #include "common/version.h"
-#include "doctor/anonymize.h"
+#include "doctor/address_mask.h"
 #include "doctor/checks.h"
 #include "doctor/config_check.h"
 #include "doctor/path_check.h"

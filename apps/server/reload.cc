@@ -13,7 +13,7 @@
 #include <remora/config/printable.h>
 
 #include "server/log_level.h"
-#include "server/notify.h"
+#include "server/service_manager.h"
 
 namespace remora::apps {
 namespace {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "server/environment.h"
-#include "server/notify.h"
+#include "server/service_manager.h"
 
 namespace remora::apps {
 namespace {

@@ -7,7 +7,7 @@
 #include <remora/start_thread.h>
 
 #include "server/environment.h"
-#include "server/notify.h"
+#include "server/service_manager.h"
 
 namespace remora::apps {
 std::chrono::microseconds watchdog_period() noexcept {

@@ -19,8 +19,8 @@
 #include <remora/mutex.h>
 #include <remora/start_thread.h>
 
+#include "access_check.h"
 #include "history.h"
-#include "http_access.h"
 #include "http_address.h"
 #include "http_server.h"
 #include "http_socket.h"

@@ -17,9 +17,9 @@
 #include <remora/metrics/http_endpoint.h>
 #include <remora/mutex.h>
 
+#include "access_check.h"
 #include "history.h"
-#include "http_access.h"
-#include "http_host.h"
+#include "host_check.h"
 #include "http_socket.h"
 
 namespace remora::metrics {

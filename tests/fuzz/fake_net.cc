@@ -103,7 +103,7 @@ bool ServerWire::shut() const {
 class FakeServerEnd final : public transport::ServerEndpoint {
  public:
   explicit FakeServerEnd(std::shared_ptr<ServerWire> wire)
-      : wire_{std::move(wire)}, session_{transport::tcp::Session::create().value()} {}
+      : wire_{std::move(wire)}, session_{transport::tcp::ServedSession::create().value()} {}
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kTcp; }
   [[nodiscard]] const std::string& peer() const noexcept override { return peer_; }
@@ -164,7 +164,7 @@ class FakeServerEnd final : public transport::ServerEndpoint {
   };
 
   std::shared_ptr<ServerWire> wire_;
-  std::shared_ptr<transport::tcp::Session> session_;
+  std::shared_ptr<transport::tcp::ServedSession> session_;
   const std::string peer_ = "fuzz";
   const std::string device_;
 };

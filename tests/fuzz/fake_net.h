@@ -20,7 +20,7 @@
 #include "server/server_core.h"
 #include "transport/client_endpoint.h"
 #include "transport/listener.h"
-#include "transport/tcp/session.h"
+#include "transport/tcp/served_session.h"
 
 namespace remora::fuzz {
 

@@ -240,7 +240,7 @@ class ClientRun {
     peer_.say(payload);
   }
 
-  /// How many requests the answers that were delivered speak well of, by the tables of tcp_wire.h.
+  /// How many requests the answers that were delivered speak well of, by the tables of tcp/wire.h.
   [[nodiscard]] std::size_t successes_expected() const {
     const std::span<const std::byte> said = std::span{peer_.said()}.first(peer_.delivered());
     std::size_t at = 0;

@@ -11,8 +11,8 @@
 
 #include "base/crc32c.h"
 #include "tcp_lanes.h"
+#include "transport/tcp/served_session.h"
 #include "transport/tcp/server_lane.h"
-#include "transport/tcp/session.h"
 
 namespace remora::fuzz {
 namespace {
@@ -60,7 +60,7 @@ std::vector<Extent> extents() {
           {2, 30000, 3000, 0, Rights::kWrite | Rights::kAtomic, false}};
 }
 
-/// What the server's end has to make of the bytes, by the tables of tcp_wire.h.
+/// What the server's end has to make of the bytes, by the tables of tcp/wire.h.
 class Model {
  public:
   Model(bool payload_crc, std::vector<Extent> extents, std::span<const std::byte> memory)
@@ -227,7 +227,7 @@ class ServerRun {
       : crc_{(flags & 1U) != 0},
         sockets_{(flags & 2U) != 0 ? 4096 : 0},
         extents_{extents()},
-        session_{tcp::Session::create().value()} {
+        session_{tcp::ServedSession::create().value()} {
     const std::span memory = arena();
     std::fill(memory.begin(), memory.end(), kCanary);
     for (const Extent& extent : extents_)
@@ -418,7 +418,7 @@ class ServerRun {
   bool crc_;
   SocketPair sockets_;
   std::vector<Extent> extents_;
-  std::shared_ptr<tcp::Session> session_;
+  std::shared_ptr<tcp::ServedSession> session_;
   std::array<transport::Grant, 3> grants_;
   std::shared_ptr<tcp::ServerLane> lane_;
   std::unique_ptr<Model> model_;

@@ -9,7 +9,7 @@
 #include <remora/verbs/device.h>
 #include <remora/verbs/provider.h>
 
-#include "cm_devices.h"
+#include "cm_device.h"
 #include "process_provider.h"
 
 namespace remora::verbs::detail {

@@ -1,6 +1,6 @@
 #include <remora/verbs/endpoint.h>
 
-#include "wire.h"
+#include "big_endian.h"
 
 namespace remora::verbs {
 namespace {

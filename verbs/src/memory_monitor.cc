@@ -146,7 +146,7 @@ Status MemoryMonitor::start() {
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   auto thread = remora::detail::start_thread("remora-mapping", [this] { run(); });
   if (thread) thread_ = std::move(*thread);
-  auto reaper = remora::detail::start_thread("remora-reaper", [this] { reap_loop(); });
+  auto reaper = remora::detail::start_thread("remora-dereg", [this] { reap_loop(); });
   if (reaper) reaper_ = std::move(*reaper);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!thread) return thread.error();

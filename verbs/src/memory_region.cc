@@ -8,8 +8,8 @@
 #include <remora/verbs/memory_region.h>
 #include <remora/verbs/teardown.h>
 
+#include "check_span.h"
 #include "errors.h"
-#include "range.h"
 #include "window_set.h"
 
 namespace remora::verbs {

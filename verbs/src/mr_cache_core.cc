@@ -5,7 +5,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "range.h"
+#include "check_span.h"
 #include "reader_epoch.h"
 
 namespace remora::verbs::detail {

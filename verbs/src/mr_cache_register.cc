@@ -46,7 +46,7 @@ void for_each(std::size_t count, const One& one) {
   const std::size_t wanted = std::min({kHelpersMax, processors - 1, count - 1});
   helpers.reserve(wanted);
   while (helpers.size() < wanted) {
-    auto helper = remora::detail::start_thread("remora-register", work);
+    auto helper = remora::detail::start_thread("remora-pin", work);
     if (!helper) break;
     helpers.push_back(std::move(*helper));
   }

@@ -10,7 +10,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "standard_descriptors.h"
+#include "standard_descriptors_taken.h"
 
 namespace remora::verbs::detail {
 namespace {

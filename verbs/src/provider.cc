@@ -17,7 +17,7 @@
 
 #include "device_thread.h"
 #include "net_namespace.h"
-#include "standard_descriptors.h"
+#include "standard_descriptors_taken.h"
 
 namespace remora::verbs {
 namespace {

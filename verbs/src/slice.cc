@@ -3,7 +3,7 @@
 
 #include <remora/verbs/slice.h>
 
-#include "wire.h"
+#include "big_endian.h"
 
 namespace remora::verbs {
 

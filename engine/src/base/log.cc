@@ -9,7 +9,7 @@
 #include <remora/metrics/registry.h>
 #include <remora/owned.h>
 
-#include "base/log_sink.h"
+#include "base/log_sink_queue.h"
 
 namespace remora::log {
 namespace {
@@ -47,7 +47,7 @@ Status count_lost_lines(metrics::Registry& registry) {
   auto handle = registry.counter_callback(
       "remora_log_lines_lost_total",
       "Lines of the log that could not be written, or handed to the application, in time.", {}, [] {
-        return static_cast<double>(LogWriter::of_stderr().lost() + SinkQueue::shared().lost());
+        return static_cast<double>(LogWriter::of_stderr().lost() + LogSinkQueue::shared().lost());
       });
   // Another engine or server of this process has the same registry.
   if (!handle && handle.error().code() == Code::kAlreadyExists) return {};
@@ -80,7 +80,7 @@ LogLevel public_level(Level level) noexcept {
 }  // namespace
 
 bool enabled(Level level) noexcept {
-  const SinkQueue& sink = SinkQueue::shared();
+  const LogSinkQueue& sink = LogSinkQueue::shared();
   if (sink.used()) return sink.takes(public_level(level));
   return logger().should_log(level_of(level));
 }
@@ -89,8 +89,8 @@ void write(Level level, fmt::string_view format, fmt::format_args arguments) {
   if (!enabled(level)) return;
   fmt::memory_buffer text;
   fmt::vformat_to(fmt::appender(text), format, arguments);
-  if (SinkQueue::shared().used())
-    return SinkQueue::shared().put(public_level(level), {text.data(), text.size()});
+  if (LogSinkQueue::shared().used())
+    return LogSinkQueue::shared().put(public_level(level), {text.data(), text.size()});
   logger().log(level_of(level), spdlog::string_view_t{text.data(), text.size()});
 }
 

@@ -112,7 +112,7 @@ bool LogWriter::State::start(const std::shared_ptr<State>& self) {
   sigset_t before{};
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
-  auto started = detail::start_thread("remora-log", [self] { self->run(); });
+  auto started = detail::start_thread("remora-log-out", [self] { self->run(); });
   running = started.ok();
   if (running) thread = std::move(*started);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/listen_address.h"
+#include "server/own_addresses.h"
 #include "transport/listen.h"
 
 namespace remora::detail {

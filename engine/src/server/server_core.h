@@ -23,9 +23,9 @@
 
 #include "base/log_rate_limiter.h"
 #include "server/client_registry.h"
+#include "server/client_wait_budget.h"
 #include "server/control_thread.h"
 #include "server/delayed_sessions.h"
-#include "server/linger_budget.h"
 #include "server/listener_set.h"
 #include "server/notifier.h"
 #include "server/pool_metrics.h"
@@ -108,7 +108,7 @@ class ServerCore {
   // Worker.
   [[nodiscard]] RevocationCoordinator& revocations() noexcept { return regions_.revocations(); }
   [[nodiscard]] DelayedSessions& delayed_sessions() noexcept { return delayed_sessions_; }
-  [[nodiscard]] LingerBudget& linger() noexcept { return linger_; }
+  [[nodiscard]] ClientWaitBudget& client_wait_budget() noexcept { return client_wait_budget_; }
   /// Any thread.
   [[nodiscard]] RegistrationThreads& registration_threads() noexcept { return registrations_; }
 
@@ -176,8 +176,8 @@ class ServerCore {
   Worker worker_;
   Notifier notifier_;
   RegionManager regions_;
-  DelayedSessions delayed_sessions_;  ///< worker
-  LingerBudget linger_;               ///< worker
+  DelayedSessions delayed_sessions_;     ///< worker
+  ClientWaitBudget client_wait_budget_;  ///< worker
   RegistrationThreads registrations_;
   ServerDrain drain_;
   SessionEnder ender_;

@@ -28,7 +28,7 @@ ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t
     : server_{server},
       id_{id},
       lane_secret_{lane_secret},
-      connection_{std::move(endpoint), server.linger()},
+      connection_{std::move(endpoint), server.client_wait_budget()},
       handshake_{server, *this},
       events_{server, *this},
       grants_{server, *this},

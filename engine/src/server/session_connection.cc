@@ -21,8 +21,8 @@ constexpr std::chrono::microseconds kSendLockPause{50};
 }  // namespace
 
 SessionConnection::SessionConnection(std::unique_ptr<transport::ServerEndpoint> endpoint,
-                                     LingerBudget& linger)
-    : endpoint_{std::move(endpoint)}, linger_{linger} {}
+                                     ClientWaitBudget& client_wait_budget)
+    : endpoint_{std::move(endpoint)}, client_wait_budget_{client_wait_budget} {}
 
 bool SessionConnection::admit_request() noexcept {
   // One more than the limit of requests: an acknowledgement of an event comes beside them.
@@ -63,19 +63,19 @@ Status SessionConnection::send(const control::Envelope& envelope) {
 Status SessionConnection::send(transport::ControlMessage message) {
   const MutexLock lock{send_mutex_};
   const Clock::time_point began = Clock::now();
-  if (!endpoint_->has_room(began) && linger_.allows(began)) {
+  if (!endpoint_->has_room(began) && client_wait_budget_.allows(began)) {
     (void)endpoint_->has_room(began + kSendRoomTimeout);
-    linger_.spend(began, Clock::now());
+    client_wait_budget_.spend(began, Clock::now());
   }
   return endpoint_->send(std::move(message));
 }
 
 void SessionConnection::flush_refusal() noexcept {
   const Clock::time_point began = Clock::now();
-  if (!linger_.allows(began)) return;
+  if (!client_wait_budget_.allows(began)) return;
   const MutexLock lock{send_mutex_};  // the control thread answers pings
   endpoint_->flush(began + kRefusalFlushTimeout);
-  linger_.spend(began, Clock::now());
+  client_wait_budget_.spend(began, Clock::now());
 }
 
 /// clang's analysis does not understand a lock that a loop tries to take.

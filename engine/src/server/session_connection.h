@@ -15,8 +15,8 @@
 #include "base/clock.h"
 #include "base/token_bucket.h"
 #include "protocol/messages.h"
+#include "server/client_wait_budget.h"
 #include "server/ending_cause.h"
-#include "server/linger_budget.h"
 #include "transport/control_message.h"
 #include "transport/server_endpoint.h"
 
@@ -26,8 +26,9 @@ namespace remora::detail {
 /// a session.
 class SessionConnection {
  public:
-  /// `linger` outlives the connection.
-  SessionConnection(std::unique_ptr<transport::ServerEndpoint> endpoint, LingerBudget& linger);
+  /// `client_wait_budget` outlives the connection.
+  SessionConnection(std::unique_ptr<transport::ServerEndpoint> endpoint,
+                    ClientWaitBudget& client_wait_budget);
   SessionConnection(const SessionConnection&) = delete;
   SessionConnection& operator=(const SessionConnection&) = delete;
 
@@ -91,7 +92,7 @@ class SessionConnection {
 
   const std::unique_ptr<transport::ServerEndpoint> endpoint_;
   transport::LaneKeyRenewal* lane_keys_ = nullptr;  ///< worker
-  LingerBudget& linger_;
+  ClientWaitBudget& client_wait_budget_;
   Mutex send_mutex_;                          ///< guards the endpoint's sending side
   TokenBucket ping_bucket_{kPingsPerSecond};  ///< control thread
   std::atomic<bool> worker_answers_pings_{false};

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/listen_address.h"
+#include "server/own_addresses.h"
 
 namespace remora::detail {
 

@@ -12,7 +12,7 @@
 #include <remora/metrics/registry.h>
 #include <remora/result.h>
 
-#include "server/server_status.h"
+#include "server/server_status_report.h"
 
 namespace remora::detail {
 

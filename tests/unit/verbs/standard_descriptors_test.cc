@@ -1,7 +1,5 @@
 /// What is opened while the standard descriptors are closed.
 
-#include "standard_descriptors.h"
-
 #include <cerrno>
 #include <gtest/gtest.h>
 #include <memory>
@@ -9,6 +7,8 @@
 #include <sys/resource.h>
 
 #include <remora/standard_descriptors.h>
+
+#include "standard_descriptors_taken.h"
 
 namespace remora::verbs::detail {
 namespace {

@@ -2,7 +2,7 @@
 
 /// Whole pages that tell whether they are whole: the seal stands beside the page, not within it, so
 /// that a page of 4096 bytes in a region of 4 KiB blocks has 4096 bytes of payload. For seals
-/// within the block, which take one operation instead of two, see consistent.h.
+/// within the block, which take one operation instead of two, see sealed_block.h.
 ///
 ///   auto pages = remora::SealedPages::over(region).value();       // the seals behind the pages
 ///   pages.write(remora::Block{7}, page, version).value();         // page: 4096 bytes

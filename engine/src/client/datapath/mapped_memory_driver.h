@@ -85,7 +85,7 @@ class MappedMemoryDriver final : public LaneDriver {
   void stop(Reason reason) noexcept;
   [[nodiscard]] bool usable() noexcept;
 
-  // In mapped_memory_waiting.cc.
+  // In mapped_memory_driver_waiting.cc.
   [[nodiscard]] static bool may_wait(const OperationRecord& operation) noexcept;
   void submit_interrupted(OperationList operations) noexcept;
   [[nodiscard]] bool settle(OperationRecord& operation) noexcept;

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <functional>
 
-#include "client/datapath/arena.h"
+#include "client/datapath/helper_threads.h"
 
 namespace remora::detail {
 
@@ -14,14 +14,14 @@ constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;
 }  // namespace
 
 ParallelCopy::ParallelCopy(std::size_t threads, const Placement& placement) {
-  if (threads > 1) arena_ = std::make_unique<Arena>(threads - 1, placement);
+  if (threads > 1) helpers_ = std::make_unique<HelperThreads>(threads - 1, placement);
 }
 
 ParallelCopy::~ParallelCopy() = default;
 
 void ParallelCopy::for_each(std::size_t count,
                             const std::function<void(std::size_t)>& one) noexcept {
-  if (arena_ != nullptr) return arena_->for_each(count, one);
+  if (helpers_ != nullptr) return helpers_->for_each(count, one);
   for (std::size_t i = 0; i < count; ++i) one(i);
 }
 

@@ -11,7 +11,7 @@
 
 namespace remora::detail {
 
-class Arena;
+class HelperThreads;
 
 /// Thread-safe: calls from several threads share the helpers.
 class ParallelCopy {
@@ -28,7 +28,7 @@ class ParallelCopy {
   ParallelCopy& operator=(const ParallelCopy&) = delete;
 
   [[nodiscard]] bool worth_it(std::size_t length_bytes) const noexcept {
-    return arena_ != nullptr && length_bytes >= kThresholdBytes;
+    return helpers_ != nullptr && length_bytes >= kThresholdBytes;
   }
   /// As memcpy. Blocks until done.
   void copy(std::byte* to, const std::byte* from, std::size_t length_bytes) noexcept;
@@ -37,7 +37,7 @@ class ParallelCopy {
   void for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept;
 
  private:
-  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<HelperThreads> helpers_;
 };
 
 }  // namespace remora::detail

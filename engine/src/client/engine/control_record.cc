@@ -7,7 +7,7 @@
 
 #include "base/closed.h"
 #include "base/log.h"
-#include "client/datapath/arena.h"
+#include "client/datapath/job_threads.h"
 #include "client/queue/coroutine_inbox.h"
 #include "client/queue/executor_core.h"
 #include "client/services/control_calls.h"

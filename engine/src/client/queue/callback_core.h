@@ -54,7 +54,7 @@ class CallbackCore : public OperationOwner, public PolledQueue {
                        std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
   Status take(const transport::WorkRequest& request, ByteOffset offset, std::uint64_t length_bytes,
               GivenCallback given, std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
-  /// See CallbackQueue::read_many(). In callback_group.cc.
+  /// See CallbackQueue::read_many(). In callback_queue_group.cc.
   template <typename Pair>
   Status take_group(std::span<Pair> pairs, GivenCallback given, std::span<ManyOutcome> each,
                     std::uint64_t tag) noexcept;

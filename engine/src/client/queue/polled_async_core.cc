@@ -8,7 +8,7 @@
 
 #include "base/closed.h"
 #include "base/log.h"
-#include "client/datapath/arena.h"
+#include "client/datapath/job_threads.h"
 #include "client/region/region_grant.h"
 #include "client/services/engine_services.h"
 #include "client/services/poller.h"

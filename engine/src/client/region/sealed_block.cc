@@ -6,7 +6,7 @@
 #include "base/closed.h"
 #include "base/crc32c.h"
 #include "base/little_endian.h"
-#include "client/region/lock_core.h"
+#include "client/region/lock_grant.h"
 #include "client/region/region_grant.h"
 
 namespace remora {

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "client/datapath/arena.h"
+#include "client/datapath/job_threads.h"
 #include "client/services/control_calls.h"
 #include "client/services/poller.h"
 

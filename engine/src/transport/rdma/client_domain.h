@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "transport/memory_domain.h"
-#include "transport/rdma/cache.h"
+#include "transport/rdma/device_cache.h"
 #include "transport/rdma/reaper.h"
 
 namespace remora::transport::rdma {

@@ -9,7 +9,7 @@
 #include "transport/rdma/client_isolation.h"
 #include "transport/rdma/device_addresses.h"
 #include "transport/rdma/device_choice.h"
-#include "transport/rdma/fabric.h"
+#include "transport/rdma/fabric_settings.h"
 #include "transport/rdma/session_probe.h"
 
 namespace remora::transport::rdma {

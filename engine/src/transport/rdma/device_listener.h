@@ -29,7 +29,7 @@
 #include "transport/listener.h"
 #include "transport/rdma/budget.h"
 #include "transport/rdma/reaper.h"
-#include "transport/rdma/windows.h"
+#include "transport/rdma/window_grant.h"
 
 namespace remora::transport::rdma {
 

@@ -4,7 +4,7 @@
 
 #include <remora/assert.h>
 
-#include "transport/rdma/windows.h"
+#include "transport/rdma/window_grant.h"
 
 namespace remora::transport::rdma {
 

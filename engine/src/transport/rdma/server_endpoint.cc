@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "transport/rdma/completion_vector.h"
 #include "transport/rdma/device_choice.h"
-#include "transport/rdma/fabric.h"
+#include "transport/rdma/fabric_settings.h"
 
 namespace remora::transport::rdma {
 

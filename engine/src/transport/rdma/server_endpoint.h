@@ -24,14 +24,14 @@
 #include "base/timer_fd.h"
 #include "transport/listener.h"
 #include "transport/rdma/budget.h"
-#include "transport/rdma/control.h"
+#include "transport/rdma/control_buffers.h"
 #include "transport/rdma/given_up_keys.h"
 #include "transport/rdma/grant_domain.h"
 #include "transport/rdma/grant_domains.h"
 #include "transport/rdma/lane.h"
 #include "transport/rdma/reaper.h"
 #include "transport/rdma/session_rails.h"
-#include "transport/rdma/windows.h"
+#include "transport/rdma/window_grant.h"
 #include "transport/server_endpoint.h"
 
 namespace remora::transport::rdma {

@@ -6,7 +6,7 @@
 
 #include <remora/verbs/verbs.h>
 
-#include "transport/rdma/control.h"
+#include "transport/rdma/control_buffers.h"
 #include "transport/rdma/server_endpoint.h"
 #include "transport/rdma/wire.h"
 

@@ -68,7 +68,7 @@ inline constexpr std::uint32_t kControlSends = kMaxControlRequests + 2;
 
 /// Acknowledgement time-out of the queue pairs of a device's own test, 4.096 µs × 2^n: 67 ms on a
 /// NIC, 1 s where the kernel (or an emulated machine) does the work and may be late. Those of
-/// sessions: fabric.h.
+/// sessions: fabric_settings.h.
 inline constexpr std::uint8_t kAckTimeoutHardware = 14;
 inline constexpr std::uint8_t kAckTimeoutSoftware = 18;
 

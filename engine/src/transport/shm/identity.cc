@@ -81,7 +81,7 @@ bool is_loopback(const ShmAddress& address) noexcept {
 bool listens_at(const ShmIdentity& told, const ShmAddress& wanted) noexcept {
   return std::any_of(told.addresses.begin(), told.addresses.begin() + told.address_count,
                      [&wanted](const ShmAddress& own) {
-                       // A socket for every IPv6 address takes IPv4, too: tcp_server.cc.
+                       // A socket for every IPv6 address takes IPv4, too: tcp/listener.cc.
                        if (is_any(own)) return own.family == 6 || own.family == wanted.family;
                        return same(own, wanted);
                      });

@@ -12,8 +12,8 @@
 #include <remora/assert.h>
 #include <remora/result.h>
 
-#include "transport/tcp/io.h"
-#include "transport/tcp/session.h"
+#include "transport/tcp/io_thread.h"
+#include "transport/tcp/served_session.h"
 #include "transport/tcp/thread_seat.h"
 
 namespace remora::transport::tcp {
@@ -37,7 +37,7 @@ class IoThreads {
   /// thread may let go of them.
   [[nodiscard]] ThreadSeat take_seat() const;
   /// The thread that serves the lanes of the session.
-  [[nodiscard]] IoThread& of(const Session& session) const noexcept {
+  [[nodiscard]] IoThread& of(const ServedSession& session) const noexcept {
     REMORA_ASSERT(session.thread() < threads_.size(), "a session has a seat of these threads");
     return *threads_[session.thread()];
   }

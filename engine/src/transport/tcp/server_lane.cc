@@ -29,7 +29,7 @@ constexpr std::uint32_t kLine = 64;
 
 }  // namespace
 
-ServerLane::ServerLane(UniqueFd socket, std::shared_ptr<Session> session, bool payload_crc)
+ServerLane::ServerLane(UniqueFd socket, std::shared_ptr<ServedSession> session, bool payload_crc)
     : socket_{std::move(socket)},
       session_{std::move(session)},
       payload_crc_{payload_crc},

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/page_buffer.h"
 #include "base/unique_fd.h"
-#include "transport/tcp/session.h"
+#include "transport/tcp/served_session.h"
 #include "transport/tcp/wire.h"
 
 namespace remora::transport::tcp {
@@ -29,10 +29,10 @@ namespace remora::transport::tcp {
 /// copied. With payload CRC everything goes through buffers: received, checked, copied; copied,
 /// summed, sent.
 ///
-/// All functions with the session's lock, by way of Session.
+/// All functions with the session's lock, by way of ServedSession.
 class ServerLane {
  public:
-  ServerLane(UniqueFd socket, std::shared_ptr<Session> session, bool payload_crc);
+  ServerLane(UniqueFd socket, std::shared_ptr<ServedSession> session, bool payload_crc);
 
   enum class Progress : std::uint8_t {
     kIdle,     ///< everything there has been served
@@ -50,7 +50,7 @@ class ServerLane {
   void abort() noexcept;
 
   [[nodiscard]] int fd() const noexcept { return socket_.get(); }
-  [[nodiscard]] Session& session() const noexcept { return *session_; }
+  [[nodiscard]] ServedSession& session() const noexcept { return *session_; }
   /// Whether the last step moved any bytes.
   [[nodiscard]] bool moved() const noexcept { return moved_; }
   /// A request was refused: the lane only waits for its client to hear of it.
@@ -99,7 +99,7 @@ class ServerLane {
   [[nodiscard]] bool overlaps_pending(const std::byte* memory, std::uint32_t length) const noexcept;
 
   UniqueFd socket_;
-  std::shared_ptr<Session> session_;
+  std::shared_ptr<ServedSession> session_;
   bool payload_crc_;
   std::uint32_t straight_from_;  ///< reads of so many bytes are sent from the region itself
   bool dead_ = false;

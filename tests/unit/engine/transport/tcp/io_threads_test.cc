@@ -34,7 +34,7 @@ class IoThreadsTest : public testing::Test {
   /// A session of its own with a lane that a thread serves, and the client's end.
   struct Served {
     explicit Served(const IoThreads& io)
-        : session{Session::create(io.take_seat()).value()}, client{std::move(ends.a)} {
+        : session{ServedSession::create(io.take_seat()).value()}, client{std::move(ends.a)} {
       const MemoryStretch stretch{memory.data(), memory.size()};
       grant =
           session->grant({.extents = {&stretch, 1}, .rights = Rights::kAll, .cpu_atomics = true})
@@ -51,7 +51,7 @@ class IoThreadsTest : public testing::Test {
 
     std::vector<std::byte> memory = pattern(kRegionBytes, 1);
     LaneEnds ends;
-    std::shared_ptr<Session> session;
+    std::shared_ptr<ServedSession> session;
     Grant grant;
     ClientSide client;
   };

@@ -16,8 +16,8 @@
 #include "base/unique_fd.h"
 #include "support/pattern.h"
 #include "transport/tcp/lane.h"
+#include "transport/tcp/served_session.h"
 #include "transport/tcp/server_lane.h"
-#include "transport/tcp/session.h"
 
 namespace remora::transport::tcp {
 
@@ -46,7 +46,7 @@ class ServerSide {
  public:
   explicit ServerSide(UniqueFd socket, bool payload_crc = false, Rights rights = Rights::kAll,
                       bool cpu_atomics = true, std::size_t region_bytes = kRegionBytes)
-      : memory(pattern(region_bytes, 1)), session{Session::create().value()} {
+      : memory(pattern(region_bytes, 1)), session{ServedSession::create().value()} {
     const MemoryStretch stretch{memory.data(), memory.size()};
     grant = session->grant({.extents = {&stretch, 1}, .rights = rights, .cpu_atomics = cpu_atomics})
                 .value();
@@ -70,7 +70,7 @@ class ServerSide {
   }
 
   std::vector<std::byte> memory;
-  std::shared_ptr<Session> session;
+  std::shared_ptr<ServedSession> session;
   Grant grant;
   std::shared_ptr<ServerLane> lane;
   ServedCounts served;

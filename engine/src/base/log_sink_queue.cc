@@ -1,0 +1,169 @@
+#include "base/log_sink_queue.h"
+
+#include <csignal>
+#include <exception>
+#include <pthread.h>
+#include <unistd.h>
+#include <utility>
+
+#include <remora/start_thread.h>
+
+namespace remora::log {
+
+namespace {
+constexpr std::size_t kMaxLines = 8192;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 20U;
+constexpr std::chrono::milliseconds kEndTime{1000};
+const pid_t started_in = ::getpid();
+}  // namespace
+
+LogSinkQueue& LogSinkQueue::shared() {
+  // Never destroyed: a thread of the library may be at its last line while static objects go.
+  static LogSinkQueue& shared = *new LogSinkQueue;
+  return shared;
+}
+
+bool LogSinkQueue::is_sink_thread() const noexcept {
+  return running_ && std::this_thread::get_id() == thread_id_;
+}
+
+void LogSinkQueue::set(LogSink sink, LogLevel from) {
+  struct AtEnd {
+    ~AtEnd() { shared().end(); }
+  };
+  static const AtEnd at_end;  // before the statics that were there before the sink
+  auto made = sink ? std::make_shared<LogSink>(std::move(sink)) : nullptr;
+  std::shared_ptr<LogSink> before;
+  remora::detail::MutexLock lock{mutex_};
+  before = std::exchange(sink_, std::move(made));
+  lost_untold_ = 0;  // of the sink before
+  from_.store(sink_ == nullptr ? -1 : static_cast<int>(from), std::memory_order_release);
+  if (!is_sink_thread())
+    changed_.wait(lock, [this] {
+      mutex_.assert_held();
+      return !handing_over_;
+    });
+  lock.unlock();  // what it captured goes without the lock
+}
+
+void LogSinkQueue::put(LogLevel level, std::string_view text) noexcept {
+  // In a child the mutex may be locked by a thread that does not exist there.
+  if (::getpid() != started_in) {
+    ++lost_;
+    return;
+  }
+  try {
+    Line line{.level = level, .at = std::chrono::system_clock::now(), .text = std::string{text}};
+    const remora::detail::MutexLock lock{mutex_};
+    if (sink_ == nullptr) return;  // taken away meanwhile
+    if (lines_.size() >= kMaxLines || queued_bytes_ + text.size() > kMaxBytes || !start()) {
+      ++lost_;
+      ++lost_untold_;
+      return;
+    }
+    queued_bytes_ += text.size();
+    lines_.push_back(std::move(line));
+    ++taken_;
+  } catch (const std::exception&) {  // no memory
+    ++lost_;
+  }
+}
+
+bool LogSinkQueue::start() noexcept {
+  if (running_) return true;
+  if (thread_.joinable()) thread_.join();  // it has nothing left to do
+  sigset_t all{};
+  sigset_t before{};
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
+  if (auto thread = remora::detail::start_thread("remora-log", [this] { run(); })) {
+    thread_ = std::move(*thread);
+    thread_id_ = thread_.get_id();
+    running_ = true;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return running_;
+}
+
+void LogSinkQueue::run() noexcept {
+  const remora::detail::MutexLock lock{mutex_};
+  while (!lines_.empty()) {
+    const Line line = std::move(lines_.front());
+    lines_.pop_front();
+    queued_bytes_ -= line.text.size();
+    hand_over(line);
+    ++done_;
+    changed_.notify_all();
+  }
+  running_ = false;
+  changed_.notify_all();
+}
+
+void LogSinkQueue::hand_over(const Line& line) noexcept {
+  const std::shared_ptr<LogSink> sink = sink_;
+  if (sink == nullptr) return;
+  const std::uint64_t lost = std::exchange(lost_untold_, 0);
+  handing_over_ = true;
+  mutex_.unlock();
+  bool good = true;
+  try {
+    if (lost != 0) {
+      const std::string told = std::to_string(lost) + " lines of the log were lost before this one";
+      (*sink)({.level = LogLevel::kWarning, .at = line.at, .text = told});
+    }
+    (*sink)({.level = line.level, .at = line.at, .text = line.text});
+  } catch (...) {
+    good = false;
+  }
+  mutex_.lock();
+  handing_over_ = false;
+  if (good) return;
+  ++lost_;
+  ++lost_untold_;
+}
+
+bool LogSinkQueue::flush(std::chrono::milliseconds timeout_ms) noexcept {
+  if (::getpid() != started_in) return true;
+  remora::detail::MutexLock lock{mutex_};
+  if (is_sink_thread()) return false;
+  const std::uint64_t target = taken_;
+  return changed_.wait_for(lock, timeout_ms, [&] {
+    mutex_.assert_held();
+    return done_ >= target || (lines_.empty() && !running_);
+  });
+}
+
+/// The process ends.
+void LogSinkQueue::end() noexcept {
+  if (::getpid() != started_in) return;
+  (void)flush(kEndTime);
+  remora::detail::MutexLock lock{mutex_};
+  from_.store(-1, std::memory_order_release);
+  sink_ = nullptr;
+  lines_.clear();
+  const bool ended = is_sink_thread() || changed_.wait_for(lock, kEndTime, [this] {
+    mutex_.assert_held();
+    return !running_;
+  });
+  std::thread thread = std::move(thread_);
+  lock.unlock();
+  if (!thread.joinable()) return;
+  if (ended && thread.get_id() != std::this_thread::get_id())
+    thread.join();
+  else
+    thread.detach();
+}
+
+}  // namespace remora::log
+
+namespace remora {
+
+void set_log_sink(LogSink sink, LogLevel from) {
+  log::LogSinkQueue::shared().set(std::move(sink), from);
+}
+
+bool flush_log_sink(std::chrono::milliseconds timeout_ms) {
+  return log::LogSinkQueue::shared().flush(timeout_ms);
+}
+
+}  // namespace remora

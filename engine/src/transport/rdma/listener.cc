@@ -1,0 +1,286 @@
+/// The server's side of the rdma transport. One listener takes control channels and lanes; what
+/// each request is for stands in its private data. Each client that proves a key has a protection
+/// domain of its own, and so has each session that proves none (grant_domain.h): a key of one is
+/// worth nothing on another's queue pairs. Or, where a device's windows do the same and the client
+/// can use them (window_grant.h), its lanes are in a domain with all others'.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <remora/metrics/registry.h>
+#include <remora/verbs/verbs.h>
+
+#include "base/log.h"
+#include "base/log_rate_limiter.h"
+#include "transport/listen.h"
+#include "transport/rdma/device_listener.h"
+#include "transport/rdma/device_metrics.h"
+#include "transport/rdma/fabric_settings.h"
+#include "transport/rdma/grant_domains.h"
+#include "transport/rdma/rejection.h"
+#include "transport/rdma/server_endpoint.h"
+#include "transport/rdma/session_probe.h"
+#include "transport/rdma/wire.h"
+
+namespace remora::transport {
+
+namespace {
+
+using rdma::ControlBuffers;
+using rdma::Introduction;
+using rdma::LaneRegistry;
+using rdma::RdmaServerEndpoint;
+
+/// Connection requests taken in a row, before the control thread does other work.
+constexpr std::size_t kMaxAccept = 4;
+/// Lanes and control channels that have ended and wait for the device to destroy them, each of
+/// which pins its buffers. Beyond this bound the worker destroys them itself, and connecting waits.
+constexpr std::size_t kMaxEnded = 256;
+/// Control channels, and lanes over a link that is down: they may wait for as long as it is.
+constexpr std::size_t kMaxUnawaited = 1024;
+
+class RdmaListener final : public Listener, private ListenerDevices {
+ public:
+  /// What a server may use of its devices, and the series that show how much it uses.
+  struct Budgets {
+    std::shared_ptr<rdma::RegistrationBudgets> registrations;
+    std::shared_ptr<rdma::WindowBudgets> windows;
+    std::shared_ptr<rdma::Budget> bytes;  ///< of all registrations of grants
+    std::vector<metrics::CallbackHandle> series;
+    std::shared_ptr<metrics::Registry> registry;
+    metrics::Counter rejected_connections;
+    /// Errors: those of Registry::gauge_callback().
+    static Result<Budgets> create(const config::Limits& limits,
+                                  std::shared_ptr<metrics::Registry> registry);
+  };
+  RdmaListener(std::shared_ptr<rdma::DeviceListener> devices, std::shared_ptr<Reaper> reaper,
+               Budgets budgets, const config::RdmaSettings& settings)
+      : devices_{std::move(devices)},
+        reaper_{std::move(reaper)},
+        budgets_{std::move(budgets)},
+        domains_{std::make_shared<rdma::GrantDomains>(budgets_.registrations, budgets_.bytes)},
+        settings_{settings} {}
+
+  [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
+  [[nodiscard]] int event_fd() const noexcept override { return devices_->event_fd(); }
+  [[nodiscard]] std::uint16_t port() const noexcept override { return devices_->address().port(); }
+  [[nodiscard]] ListenerDevices* devices() noexcept override { return this; }
+  [[nodiscard]] bool takes_tcp_port() const noexcept override {
+    const std::vector<std::string>& names = devices_->names();
+    const auto found = verbs::devices();
+    return found && std::any_of(found->begin(), found->end(), [&](const auto& entry) {
+             return entry.transport() == verbs::TransportType::kIwarp &&
+                    std::find(names.begin(), names.end(), entry.name()) != names.end();
+           });
+  }
+  [[nodiscard]] Status serving() noexcept override { return serving_.check(devices_->devices()); }
+  [[nodiscard]] std::string description() const override {
+    std::string text = "rdma " + devices_->address().to_string() + " on";
+    for (const std::string& device : devices_->names()) text += " " + device;
+    if (const std::string settings = to_string(settings_); !settings.empty())
+      text += " with " + settings;
+    return text;
+  }
+
+  [[nodiscard]] std::function<void()> tick() noexcept override {
+    devices_->look();
+    if (!devices_->must_restore()) return {};
+    return [devices = devices_] { devices->restore(); };
+  }
+  [[nodiscard]] std::vector<DeviceFailure> take_failures() noexcept override {
+    return devices_->take_failures();
+  }
+  Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
+    std::vector<std::unique_ptr<ServerEndpoint>> arrived;
+    more_to_accept_ = false;
+    devices_->look();
+    // The kernel has room for another request as soon as one is taken: without a bound, clients
+    // that connect as fast as this loop serves would keep the control thread here, before it looks
+    // at any limit.
+    for (std::size_t i = 0; i < kMaxAccept; ++i) {
+      auto request = devices_->next_request();
+      if (!request)
+        return arrived.empty() ? Result<decltype(arrived)>{request.error()} : std::move(arrived);
+      if (!request->has_value()) return arrived;
+      auto endpoint = admit(**request);
+      if (!endpoint)
+        reject(std::move(**request), endpoint.error());
+      else if (*endpoint != nullptr)
+        arrived.push_back(std::move(*endpoint));
+    }
+    more_to_accept_ = true;
+    return arrived;
+  }
+  [[nodiscard]] bool more_to_accept() const noexcept override { return more_to_accept_; }
+
+ private:
+  // ListenerDevices
+  [[nodiscard]] DeviceTotals totals() const override {
+    return {.registrations = budgets_.registrations->used(),
+            .registered_bytes = budgets_.bytes->used(),
+            .windows = budgets_.windows->used(),
+            .client_domains = domains_->count()};
+  }
+  [[nodiscard]] std::vector<std::string> names() const override { return devices_->names(); }
+  [[nodiscard]] std::vector<std::string> atomic_domains() const override {
+    return devices_->atomic_domains();
+  }
+  [[nodiscard]] std::shared_ptr<const DeviceStates> states() const override {
+    return devices_->states();
+  }
+  Result<bool> register_pool(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
+                             const std::stop_token& stop) override {
+    auto registered = devices_->register_pool(pieces, std::move(hold), stop);
+    if (!registered) return registered;
+    // The pool may have taken what clients need.
+    if (const Status served = rdma::probe_session(devices_->devices()); !served)
+      serving_.note(served.error());
+    return registered;
+  }
+  void show_counters(metrics::Registry& registry) noexcept override {
+    for (const std::string& device : devices_->names())
+      rdma::show_device_counters(registry, device);
+  }
+
+  /// Counts a refused connection request, tells the client why, and logs it within a rate limit.
+  void reject(verbs::ConnectionRequest request, const Error& why) {
+    serving_.note(why);
+    budgets_.registry->recorder().add(budgets_.rejected_connections);  // before the client knows
+    // A request that is spent, or whose client has gone meanwhile, cannot be answered.
+    (void)std::move(request).reject(rdma::Rejection::to_wire(why));
+    if (!rejections_logged_.allows(Clock::now())) return;
+    log::warn("rdma: {}{}", why.message(), rejections_logged_.take_left_out());
+  }
+
+  /// Null for a lane, which goes to its session. Errors leave the request to be rejected.
+  Result<std::unique_ptr<ServerEndpoint>> admit(verbs::ConnectionRequest& request) {
+    const std::string peer = request.peer_address().to_string();
+    const auto introduction = Introduction::from_wire(request.private_data());
+    if (!introduction)
+      return Error{Code::kProtocol, "connection request that is not ours"}.with_subject(peer);
+    if (!devices_->serves(request.device()))
+      return Error{Code::kNotFound, "request over a device that is not served"}.with_subject(
+          request.device().name());
+    const auto half =
+        rdma::server_half(settings_, introduction->mtu_bytes, request.device(), request.port());
+    if (!half) return half.error();
+    if (introduction->purpose == rdma::Purpose::kLane) {
+      Status added;
+      const rdma::GrantBudgets budgets = domains_->budgets_of(request.device());
+      const bool known =
+          lane_registry_->with(introduction->ticket, [&](RdmaServerEndpoint& endpoint) {
+            added = endpoint.add_lane(request, introduction->lane, *half, budgets);
+          });
+      if (!known) return Error{Code::kProtocol, "lane without a session"}.with_subject(peer);
+      if (!added) {
+        const Error why = added.error();
+        const std::string about{why.subject()};
+        if (about.empty() || about == peer) return why.with_subject(peer);
+        return why.with_subject(about + "; " + peer);
+      }
+      return std::unique_ptr<ServerEndpoint>{};
+    }
+    return begin(request, *half);
+  }
+
+  Result<std::unique_ptr<ServerEndpoint>> begin(verbs::ConnectionRequest& request,
+                                                const config::RdmaSettings& half) {
+    const verbs::Device& device = request.device();
+    auto budget = budgets_.registrations->of(device.name(), device.attributes().max_mr_count);
+    auto domain = device.allocate_domain();
+    if (!domain) return domain.error();
+    auto buffers = ControlBuffers::create(*domain);
+    if (!buffers) return buffers.error();
+    auto builder = buffers->builder();
+    if (auto status = rdma::apply(half, device, request.port(), builder); !status)
+      return status.error();
+    if (auto status = request.create_queue_pair(builder); !status) return status.error();
+    if (auto status = buffers->post_receives(request.queue_pair()); !status) return status.error();
+    auto events = FdSet::create();
+    if (!events) return events.error();
+    auto connection = std::move(request).accept();
+    if (!connection) return connection.error();
+    for (const int fd : {buffers->event_fd(), connection->event_fd()})
+      if (auto status = events->add(fd); !status) return status.error();
+    auto leased = devices_->leased(device);
+    return std::unique_ptr<ServerEndpoint>{std::make_unique<RdmaServerEndpoint>(
+        lane_registry_, reaper_, domains_, std::move(*domain), std::move(budget), std::move(leased),
+        std::move(*buffers), std::move(*connection), std::move(*events))};
+  }
+
+  std::shared_ptr<rdma::DeviceListener> devices_;
+  std::shared_ptr<Reaper> reaper_;
+  Budgets budgets_;
+  const std::shared_ptr<rdma::GrantDomains> domains_;
+  rdma::ServingState serving_;
+  const config::RdmaSettings settings_;  ///< of every connection, the server's half
+  std::shared_ptr<LaneRegistry> lane_registry_ = std::make_shared<LaneRegistry>();
+  log::LogRateLimiter rejections_logged_{1};
+  bool more_to_accept_ = false;  ///< control thread
+};
+
+Result<RdmaListener::Budgets> RdmaListener::Budgets::create(
+    const config::Limits& limits, std::shared_ptr<metrics::Registry> registry) {
+  auto rejected_connections = registry->counter(
+      "remora_server_rdma_rejected_connections_total",
+      "Connection requests over rdma that were refused before they were a client's.");
+  if (!rejected_connections) return rejected_connections.error();
+  Budgets made{std::make_shared<rdma::RegistrationBudgets>(limits.registrations_max),
+               std::make_shared<rdma::WindowBudgets>(limits.windows_max),
+               rdma::registered_bytes_budget(limits.registered_bytes_max),
+               {},
+               registry,
+               *rejected_connections};
+  auto registrations = registry->gauge_callback(
+      "remora_server_registrations", "Registrations of memory with RDMA devices.", {},
+      [budgets = made.registrations] { return static_cast<double>(budgets->used()); });
+  if (!registrations) return registrations.error();
+  auto windows = registry->gauge_callback(
+      "remora_server_windows", "Memory windows of RDMA devices.", {},
+      [budgets = made.windows] { return static_cast<double>(budgets->used()); });
+  if (!windows) return windows.error();
+  auto bytes = registry->gauge_callback(
+      "remora_server_registered_bytes", "Bytes of regions registered with RDMA devices for grants.",
+      {}, [budget = made.bytes] { return static_cast<double>(budget->used()); });
+  if (!bytes) return bytes.error();
+  made.series.push_back(std::move(*registrations));
+  made.series.push_back(std::move(*bytes));
+  made.series.push_back(std::move(*windows));
+  return made;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> listen_rdma(const config::ServerConfig& config,
+                                              const ListenAddress& address,
+                                              const std::shared_ptr<metrics::Registry>& registry) {
+  const std::vector<std::string>& wanted = config.transports.rdma_devices;
+  const auto found = verbs::devices();
+  if (!found) return wanted.empty() ? found.error() : found.error().with_subject(wanted.front());
+  for (const std::string& name : wanted)
+    if (!found->find(name))
+      return Error{Code::kNotFound, "transports.rdma_device"}.with_subject(name);
+  (void)verbs::initialize_fork_safety();
+  auto budgets = RdmaListener::Budgets::create(config.limits, registry);
+  if (!budgets) return budgets.error();
+  rdma::DeviceListener::Plan plan{.addresses = {},
+                                  .wanted = wanted,
+                                  .protection = config.transports.rdma_protection,
+                                  .registrations = budgets->registrations,
+                                  .windows = budgets->windows,
+                                  .bytes = budgets->bytes,
+                                  .settings = config.rdma};
+  for (const verbs::Address& each : address.addresses)
+    plan.addresses.push_back(each.with_port(config.listen.port));
+  auto reaper = std::make_shared<Reaper>(kMaxEnded, kMaxUnawaited);
+  auto devices =
+      rdma::DeviceListener::open(std::move(plan), std::make_shared<DeviceStates>(registry), reaper);
+  if (!devices) return devices.error();
+  return std::unique_ptr<Listener>{std::make_unique<RdmaListener>(
+      std::move(*devices), std::move(reaper), std::move(*budgets), config.rdma)};
+}
+
+}  // namespace remora::transport

@@ -1,0 +1,261 @@
+#include "transport/tcp/io_thread.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <sys/epoll.h>
+#include <utility>
+
+#include "base/log.h"
+#include "base/spin_pause.h"
+#include "base/thread_clocks.h"
+
+namespace remora::transport::tcp {
+
+namespace {
+
+/// Idle sockets that are asked one by one while the thread spins; more are left to epoll.
+constexpr std::size_t kMaxAsked = 4;
+/// Rounds over the active lanes between two looks at all of them.
+constexpr unsigned kRoundsPerLook = 16;
+/// Time for a client to take the refusal that ends its lane, and to ask for its reason on the
+/// control channel, which would end with the lane.
+constexpr std::chrono::seconds kRefusalTimeout{1};
+constexpr int kRefusedLookMs = 100;
+
+/// Never destroyed: servers and registries may end after static objects do.
+detail::ThreadClocks& serving_clocks() {
+  static auto& clocks = *new detail::ThreadClocks;
+  return clocks;
+}
+
+/// The series stays with the registry, and counts all servers of the process.
+Status declare_cpu_time(metrics::Registry& registry) {
+  auto made = registry.counter_callback("remora_server_tcp_cpu_seconds_total",
+                                        "CPU time of the threads of this process that serve tcp.",
+                                        {}, [] { return serving_clocks().seconds(); });
+  if (made)
+    made->release();
+  else if (made.error().code() != Code::kAlreadyExists)
+    return made.error();
+  return {};
+}
+
+}  // namespace
+
+Result<ServedMetrics> ServedMetrics::create(std::shared_ptr<metrics::Registry> registry) {
+  ServedMetrics made;
+  Status status;
+  const auto keep = [&](metrics::Counter& counter, std::string_view name, std::string_view help,
+                        const metrics::Labels& labels) {
+    if (!status) return;
+    auto registered = registry->counter(name, help, labels);
+    if (registered)
+      counter = *registered;
+    else
+      status = registered.error();
+  };
+  constexpr std::array<const char*, 4> kOps{"read", "write", "cas", "add"};
+  for (std::size_t op = 0; op < kOps.size(); ++op)
+    keep(made.operations[op], "remora_server_tcp_operations_total", "Operations served over tcp.",
+         {{"op", kOps[op]}});
+  for (std::size_t op = 0; op < made.bytes.size(); ++op)
+    keep(made.bytes[op], "remora_server_tcp_bytes_total", "Bytes read and written over tcp.",
+         {{"op", kOps[op]}});
+  keep(made.refused, "remora_server_tcp_refused_total",
+       "Operations over tcp that no grant allowed; each ended its session.", {});
+  keep(made.corrupt, "remora_server_tcp_corrupt_total",
+       "Writes over tcp whose bytes did not match their checksum; each ended its session.", {});
+  keep(made.rejected_connections, "remora_server_tcp_rejected_connections_total",
+       "Connections over tcp that were hung up on before they were a client's.", {});
+  if (status) status = declare_cpu_time(*registry);
+  if (!status) return status.error();
+  made.registry = std::move(registry);
+  return made;
+}
+
+Result<std::shared_ptr<IoThread>> IoThread::start(ServedMetrics metrics,
+                                                  std::chrono::nanoseconds spin) {
+  auto io = std::make_shared<IoThread>(std::move(metrics), spin);
+  if (auto status = io->service_.open(); !status) return status.error();
+  auto thread = ServiceThread::start("remora-tcp", io->service_, [raw = io.get()] {
+    const detail::ThreadClocks::Member counted{serving_clocks()};
+    raw->run();
+  });
+  if (!thread) return thread.error();
+  io->thread_ = std::move(*thread);
+  return io;
+}
+
+IoThread::IoThread(ServedMetrics metrics, std::chrono::nanoseconds spin)
+    : metrics_{std::move(metrics)}, spin_{spin} {}
+
+Status IoThread::add(std::shared_ptr<ServerLane> lane) {
+  ServerLane* const raw = lane.get();
+  const remora::detail::MutexLock lock{mutex_};
+  lanes_.emplace(raw, std::move(lane));
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = raw}};
+  if (::epoll_ctl(service_.epoll(), EPOLL_CTL_ADD, raw->fd(), &event) == 0) return {};
+  const Error error = Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
+  lanes_.erase(raw);
+  return error;
+}
+
+void IoThread::run() noexcept {
+  unsigned round = 0;
+  while (!service_.stop_requested()) {
+    Clock::time_point now = Clock::now();
+    if (active_.empty()) {
+      const bool spin = now - moved_at_ < spin_;
+      if (!spin) report();
+      await_events(spin ? 0 : refused_.empty() ? -1 : kRefusedLookMs);
+      now = Clock::now();  // it may have slept
+    } else if (++round % kRoundsPerLook == 0) {
+      report();
+      await_events(0);
+    }
+    serve_active(now);
+    // Asking the sockets is pause enough until then.
+    const Clock::duration waited = now - moved_at_;
+    if (waited >= detail::kSpinAlone && waited < spin_) std::this_thread::yield();
+    if (!refused_.empty()) end_refused(now);
+  }
+}
+
+/// Takes the lanes that have something to do among the active ones.
+void IoThread::await_events(int timeout_ms) noexcept {
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(service_.epoll(), events.data(), events.size(), timeout_ms);
+  const Clock::time_point now = Clock::now();
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    auto* const lane = static_cast<ServerLane*>(event.data.ptr);
+    if (lane == nullptr) {
+      service_.clear_wake();
+      unpark(now);
+      continue;
+    }
+    // The client hung up while the lane waited for room for its notices.
+    if ((event.events & EPOLLHUP) != 0) lane->hung_up = true;
+    // One that waited for room looks for requests again.
+    if ((event.events & EPOLLOUT) != 0) watch(*lane, EPOLLIN);
+    activate(*lane, now);
+  }
+}
+
+void IoThread::activate(ServerLane& lane, Clock::time_point now) {
+  if (!std::exchange(lane.active, true)) active_.push_back({&lane, now});
+}
+
+/// Those for which there is still no room are parked again.
+void IoThread::unpark(Clock::time_point now) noexcept {
+  for (ServerLane* const lane : std::exchange(parked_, {})) {
+    watch(*lane, EPOLLIN);
+    activate(*lane, now);
+  }
+}
+
+void IoThread::serve_active(Clock::time_point now) noexcept {
+  for (std::size_t i = 0; i < active_.size();) {
+    ServerLane* const lane = active_[i].lane;
+    const Stays stays = serve_one(active_[i], now);
+    if (stays == Stays::kYes) {
+      ++i;
+      continue;
+    }
+    active_[i] = active_.back();
+    active_.pop_back();
+    lane->active = false;
+    if (stays != Stays::kEnded) continue;
+    if (lane->refused() && !lane->aborted())
+      keep_session(*lane);
+    else
+      end_lane(*lane);
+  }
+}
+
+IoThread::Stays IoThread::serve_one(Active& active, Clock::time_point now) noexcept {
+  ServerLane& lane = *active.lane;
+  const bool was_refused = lane.refused();
+  Progress progress = Progress::kMore;
+  const bool served = lane.session().serve([&](const GrantTable& grants) {
+    ServedCounts now_served;
+    progress = lane.step(grants, now_served);
+    served_ += now_served;
+    return now_served;
+  });
+  if (!served) {
+    std::this_thread::yield();
+    return Stays::kYes;
+  }
+  if (lane.refused() && !was_refused) refused_.push_back({&lane, now + kRefusalTimeout});
+  if (lane.moved()) active.served = moved_at_ = now;
+  switch (progress) {
+    case Progress::kMore: return Stays::kYes;
+    case Progress::kIdle:
+      return now - active.served < spin_ && active_.size() <= kMaxAsked ? Stays::kYes : Stays::kNo;
+    case Progress::kBlocked: watch(lane, EPOLLOUT); return Stays::kNo;
+    case Progress::kParked:
+      watch(lane, 0);
+      parked_.push_back(&lane);
+      return Stays::kNo;
+    case Progress::kDead: return Stays::kEnded;
+  }
+  return Stays::kNo;
+}
+
+void IoThread::watch(ServerLane& lane, std::uint32_t events) noexcept {
+  epoll_event event{.events = events, .data = {.ptr = &lane}};
+  if (::epoll_ctl(service_.epoll(), EPOLL_CTL_MOD, lane.fd(), &event) != 0)
+    log::warn("tcp: epoll_ctl: errno {}", errno);
+}
+
+/// Forgets a lane that has ended, and tells its session.
+void IoThread::end_lane(ServerLane& lane) noexcept {
+  report();
+  std::erase_if(refused_, [&](const Refused& refused) { return refused.lane == &lane; });
+  std::erase(parked_, &lane);
+  ::epoll_ctl(service_.epoll(), EPOLL_CTL_DEL, lane.fd(), nullptr);
+  std::shared_ptr<ServerLane> last;
+  {
+    const remora::detail::MutexLock lock{mutex_};
+    const auto found = lanes_.find(&lane);
+    if (found == lanes_.end()) return;
+    last = std::move(found->second);
+    lanes_.erase(found);
+  }
+  last->session().lane_ended(*last);
+}
+
+/// The client has hung up on a lane that was refused something: it is left to end_refused(), so
+/// that its session is still there when the client asks why. It counts as a lane until then.
+void IoThread::keep_session(ServerLane& lane) noexcept {
+  ::epoll_ctl(service_.epoll(), EPOLL_CTL_DEL, lane.fd(), nullptr);
+}
+
+/// Closes the lanes, and ends the sessions, of clients that do not hang up after a refusal. Does
+/// not wait where the session has ended.
+void IoThread::end_refused(Clock::time_point now) noexcept {
+  for (std::size_t i = 0; i < refused_.size();) {
+    ServerLane& lane = *refused_[i].lane;
+    if (now < refused_[i].until && !lane.aborted()) {
+      ++i;
+      continue;
+    }
+    std::erase_if(active_, [&](const Active& active) { return active.lane == &lane; });
+    end_lane(lane);  // takes it from refused_
+  }
+}
+
+/// Counts what was served.
+void IoThread::report() noexcept {
+  const metrics::Recorder recorder = metrics_.registry->recorder();
+  for (std::size_t op = 0; op < served_.operations.size(); ++op)
+    if (served_.operations[op] != 0) recorder.add(metrics_.operations[op], served_.operations[op]);
+  for (std::size_t op = 0; op < served_.bytes.size(); ++op)
+    if (served_.bytes[op] != 0) recorder.add(metrics_.bytes[op], served_.bytes[op]);
+  if (served_.refused != 0) recorder.add(metrics_.refused, served_.refused);
+  if (served_.corrupt != 0) recorder.add(metrics_.corrupt, served_.corrupt);
+  served_ = {};
+}
+
+}  // namespace remora::transport::tcp
