@@ -130,7 +130,7 @@ void GrantSet::reattach(const std::shared_ptr<RegionEntry>& region,
 }
 
 void GrantSet::make(PendingOpen wanted) {
-  if (!session_.endpoint().registers_grants()) {
+  if (!session_.endpoint().registers(wanted.request)) {
     wanted.made.emplace(session_.endpoint().grant(wanted.request));
     auto answer = add(wanted);
     return wanted.then(std::move(answer));
