@@ -393,6 +393,21 @@ TEST_F(GrantRenewalTest, DeviceThatReturnsHoldsUpNoOtherClient) {
   expect_keys(next.client.answer(asked), opened, 0);
 }
 
+/// As DeviceListener::restore(), which registers the pool where grants are windows.
+TEST_F(GrantRenewalTest, DeviceThatIsServedAgainHoldsUpNoClient) {
+  Peer peer = with_rails();
+  const auto begun = std::make_shared<std::promise<void>>();
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  listener_->set_job([begun, released] {
+    begun->set_value();
+    released.wait();
+  });
+  begun->get_future().wait();
+  EXPECT_EQ(peer.stat("one").name(), "one");
+  release.set_value();
+}
+
 /// A first grant, as the ones that follow.
 TEST_F(GrantRenewalTest, OpenHoldsUpNoOtherClientEither) {
   Peer owner = with_rails();

@@ -159,6 +159,10 @@ class LocalListener final : public transport::Listener {
   }
   [[nodiscard]] std::string description() const override { return "local"; }
   [[nodiscard]] std::uint16_t port() const noexcept override { return 1; }
+  [[nodiscard]] std::function<void()> tick() noexcept override {
+    const std::lock_guard lock{mutex_};
+    return std::exchange(job_, {});
+  }
   [[nodiscard]] std::vector<transport::DeviceFailure> take_failures() noexcept override {
     const std::lock_guard lock{mutex_};
     return std::exchange(failures_, {});
@@ -174,12 +178,18 @@ class LocalListener final : public transport::Listener {
     const std::lock_guard lock{mutex_};
     failures_.push_back(std::move(failure));
   }
+  /// The result of the next tick().
+  void set_job(std::function<void()> job) {
+    const std::lock_guard lock{mutex_};
+    job_ = std::move(job);
+  }
 
  private:
   const UniqueFd event_ = make_event();
   std::mutex mutex_;
   std::vector<std::unique_ptr<transport::ServerEndpoint>> arrived_;
   std::vector<transport::DeviceFailure> failures_;
+  std::function<void()> job_;
 };
 
 /// A client. Used by one thread.
