@@ -156,7 +156,7 @@ Result<Device> Device::borrow(ibv_context* context, const Provider& provider) {
     auto state = weak.lock();
     if (state == nullptr || state->provider.table() != &provider) continue;
     const bool same = state->context == context;
-    // librdmacm may open a device again that is still there: see cm_devices.h.
+    // librdmacm may open a device again that is still there: see cm_device.h.
     if (!same && (state->context->device != context->device || state->is_gone())) continue;
     if (!same && !state->of_cm->replaced()) detail::CmDevice::look_for_replaced(provider);
     return Device{std::move(state)};

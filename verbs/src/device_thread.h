@@ -4,7 +4,7 @@
 ///
 /// libibverbs makes the object of a device when a list has the device first, in the heap of the
 /// thread that asks for that list. librdmacm before rdma-core 52 orders these objects wrongly where
-/// they are 2 GiB or more apart, and then loses devices that are there (cm_devices.h). With glibc
+/// they are 2 GiB or more apart, and then loses devices that are there (cm_device.h). With glibc
 /// the objects that one thread makes are in one heap, of 64 MiB.
 
 #include <string_view>

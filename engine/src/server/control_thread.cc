@@ -82,7 +82,7 @@ void ControlThread::on_period() noexcept {
 /// resume them. Those that were lost before give back what they have there, too.
 void ControlThread::look_at_devices() noexcept {
   for (const auto& listener : server_.listeners().listeners()) {
-    if (auto job = listener->tick()) server_.enqueue(std::move(job));
+    if (auto job = listener->tick()) restore_devices(std::move(job));
     for (const transport::DeviceFailure& failure : listener->take_failures()) {
       for (const auto& session : server_.session_table().all())
         if (session->endpoint().hit_by(failure)) server_.ender().hung_up(session);
@@ -91,6 +91,14 @@ void ControlThread::look_at_devices() noexcept {
           server_.enqueue([session = std::move(kept)] { session->settle_if_detached(); });
     }
   }
+}
+
+/// Where grants are windows, `job` registers the pool with a device that has returned. It begins
+/// behind the jobs by which sessions give back what they have on it.
+void ControlThread::restore_devices(std::function<void()> job) noexcept {
+  server_.enqueue([&server = server_, job = std::move(job)] {
+    if (!server.registration_threads().enqueue(job)) job();
+  });
 }
 
 void ControlThread::accept(Listener& listener) noexcept {

@@ -59,6 +59,7 @@ class ControlThread {
   Status watch_timer(const TimerFd& timer, std::function<void()> tick);
   void on_period() noexcept;
   void look_at_devices() noexcept;
+  void restore_devices(std::function<void()> job) noexcept;
   void accept(transport::Listener& listener) noexcept;
   void add(std::unique_ptr<transport::ServerEndpoint> endpoint) noexcept;
   void receive(std::uint64_t id) noexcept;

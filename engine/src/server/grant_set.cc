@@ -35,13 +35,6 @@ Error grant_error(const Error& why, const std::string& region) {
   return why.with_subject(region + ": " + std::string{why.subject()});
 }
 
-/// Sessions that prove the key of one client share the registration of a region: the first of them
-/// makes it, and the others would only wait for that. Empty: this session shares none.
-std::string registration_group(const ServerSession& session, const std::string& region) {
-  if (!session.handshake().proven() || session.handshake().has_rails()) return {};
-  return session.handshake().client_name() + '\n' + session.endpoint().device() + '\n' + region;
-}
-
 }  // namespace
 
 GrantSet::~GrantSet() {
@@ -129,8 +122,16 @@ void GrantSet::reattach(const std::shared_ptr<RegionEntry>& region,
   make(std::move(wanted));
 }
 
+/// Sessions that prove the key of one client share the registration of a region: the first of them
+/// makes it, and the others would only wait for that. Empty: this session shares none.
+std::string GrantSet::registration_group(const RegionEntry& region) const {
+  const SessionHandshake& handshake = session_.handshake();
+  if (!handshake.proven() || handshake.has_rails()) return {};
+  return handshake.client_name() + '\n' + session_.endpoint().device() + '\n' + region.name();
+}
+
 void GrantSet::make(PendingOpen wanted) {
-  if (!session_.endpoint().registers_grants()) {
+  if (!session_.endpoint().registers(wanted.request)) {
     wanted.made.emplace(session_.endpoint().grant(wanted.request));
     auto answer = add(wanted);
     return wanted.then(std::move(answer));
@@ -141,7 +142,7 @@ void GrantSet::make(PendingOpen wanted) {
   server_.revocations().begin_open(*pending->region);
   const bool begun = server_.registration_threads().enqueue(
       [&server = server_, pending]() mutable { register_pending(server, std::move(pending)); },
-      registration_group(session_, pending->region->name()));
+      registration_group(*pending->region));
   if (begun) return;
   pending->made.emplace(session_.endpoint().grant(pending->request));
   finish_pending(*pending);
@@ -171,11 +172,16 @@ void GrantSet::finish_pending(PendingOpen& pending) {
   server_.revocations().end_open(region);
 }
 
-/// The grant is no session's: no client waits for it, or the client has it already.
+/// Revokes a grant that is the session's no longer, or not: it has ended, no client waits for it,
+/// or the client has it already.
 void GrantSet::drop(RegionEntry& region, Result<transport::Grant> grant) {
-  if (grant && grant->handle != nullptr)
-    if (const Status revoked = grant->handle->revoke(); !revoked)
-      session_.lock_out(region, revoked.error());
+  if (grant) {
+    if (grant->handle != nullptr)
+      if (const Status revoked = grant->handle->revoke(); !revoked)
+        session_.lock_out(region, revoked.error());
+    *grant = {};
+  }
+  // From here on other clients may get the memory.
   server_.catalog().close(region);
 }
 
@@ -222,6 +228,7 @@ Result<ServerReply> GrantSet::add_again(PendingOpen& pending, std::uint64_t gran
 }
 
 void GrantSet::hold(std::uint64_t grant_id, OpenGrant open) {
+  open.extent_count = open.grant.extents.size();
   const RegionEntry& region = *open.region;
   const std::uint64_t size_bytes = open.size_bytes;
   const auto added = grants_.emplace(grant_id, std::move(open));
@@ -237,18 +244,9 @@ bool GrantSet::has(std::uint64_t grant_id, const RegionEntry& region) const {
   return found != grants_.end() && found->second.region.get() == &region;
 }
 
-Result<ServerReply> GrantSet::extents(const control::ExtentsRequest& request) {
-  const auto found = grants_.find(request.grant_id());
-  if (const auto why = taken(request.grant_id()); found == grants_.end() && why)
-    return Error{Code::kAccessRefused, "open"}.with_reason(*why);
-  if (found == grants_.end() || request.first() >= found->second.grant.extents.size())
-    return Error{Code::kInvalidArgument, "extents"};
-  transport::LaneKeyRenewal* const lane_keys = session_.connection().lane_keys();
-  if (request.first() == 0 && lane_keys != nullptr)
-    if (auto renewed = lane_keys->renew(found->second.grant); !renewed) return renewed.error();
+ServerReply GrantSet::page_of(const transport::Grant& grant, std::size_t first) {
   ServerReply answer;
-  append_page(found->second.grant, request.first(),
-              *answer.reply.mutable_extents()->mutable_extents());
+  append_page(grant, first, *answer.reply.mutable_extents()->mutable_extents());
   return answer;
 }
 
@@ -307,8 +305,10 @@ std::optional<Reason> GrantSet::taken(std::uint64_t grant_id) const {
 }
 
 void GrantSet::leave_device() noexcept {
-  for (auto& [grant_id, open] : grants_)
+  for (auto& [grant_id, open] : grants_) {
+    if (open.renewal != nullptr) open.renewal->leaves_device = true;
     if (open.grant.handle != nullptr) open.grant.handle->leave_device();
+  }
 }
 
 void GrantSet::close_all() {
@@ -322,11 +322,10 @@ void GrantSet::end(Grants::iterator found) {
   REMORA_ASSERT(open_bytes_ >= found->second.size_bytes,
                 "the bytes that a session has open are the sum over its grants");
   open_bytes_ -= found->second.size_bytes;
-  if (const auto& handle = found->second.grant.handle; handle != nullptr)
-    if (const Status revoked = handle->revoke(); !revoked)
-      session_.lock_out(*region, revoked.error());
-  found->second.grant = {};
-  server_.catalog().close(*region);
+  if (found->second.renewal != nullptr)
+    found->second.renewal->given_up.store(true);  // see finish_renewal()
+  else
+    drop(*region, std::move(found->second.grant));
   grants_.erase(found);
   names_.close(grant_id);
   open_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -343,9 +342,11 @@ void GrantSet::take_over(GrantSet& before) {
   taken_ = std::exchange(before.taken_, {});
   taken_order_ = std::exchange(before.taken_order_, {});
   names_.take_over(before.names_);
-  if (session_.connection().lane_keys() != nullptr)
-    for (const auto& [grant_id, open] : grants_)
-      owed_pages_ += 1 + open.grant.extents.size() / control::kExtentsPerPage;
+  for (const auto& [grant_id, open] : grants_) {
+    if (open.renewal != nullptr) open.renewal->owner = session_.shared_from_this();
+    if (session_.connection().lane_keys() != nullptr)
+      owed_pages_ += 1 + open.extent_count / control::kExtentsPerPage;
+  }
   open_count_.store(before.open_count_.exchange(0));
   REMORA_ASSERT(open_count_.load() == grants_.size(), "a session counts its open grants");
 }

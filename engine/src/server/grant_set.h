@@ -18,6 +18,7 @@
 
 #include "protocol/messages.h"
 #include "server/grant_names.h"
+#include "server/grant_renewal.h"
 #include "server/memory/region_entry.h"
 #include "server/memory/region_memory.h"
 #include "server/server_metrics.h"
@@ -47,7 +48,7 @@ class GrantSet {
   void reserve_room(std::uint64_t region_bytes) noexcept;
   void give_back_room(std::uint64_t region_bytes) noexcept;
 
-  using Opened = std::function<void(Result<ServerReply>)>;
+  using Opened = GrantRenewal::Then;
   /// Grants `rights` on the region. The caller has opened the region in the catalog; open() closes
   /// it there when the grant fails. `then` gets the reply, with the first page of extents: before
   /// open() returns or, where the memory is registered first, later, as a job of the worker. It is
@@ -64,7 +65,11 @@ class GrantSet {
   void avoid(std::uint64_t grant_id) { names_.avoid(grant_id); }
   /// Why the server took the grant back, if it has.
   [[nodiscard]] std::optional<Reason> taken(std::uint64_t grant_id) const;
-  Result<ServerReply> extents(const control::ExtentsRequest& request);
+  /// The first page makes the keys of lanes that have none yet: see LaneKeyRenewal. `then` gets the
+  /// page before extents() returns or, where memory is registered for that, later, as a job of the
+  /// worker. It is not called once the session is over. Errors: kAccessRefused, with the reason:
+  /// the server took the grant back; kInvalidArgument; those of LaneKeyRenewal::renew().
+  void extents(const control::ExtentsRequest& request, Opened then);
   Result<ServerReply> close(const control::CloseRequest& request);
   Result<ServerReply> state(const control::GrantStateRequest& request) const;
 
@@ -103,10 +108,12 @@ class GrantSet {
  private:
   struct OpenGrant {
     std::shared_ptr<RegionEntry> region;
-    transport::Grant grant;
+    transport::Grant grant;        ///< nothing while there is a `renewal`, which has it
     std::uint64_t size_bytes = 0;  ///< of the region when it was opened
+    std::size_t extent_count = 0;  ///< of the grant
     bool revoking = false;         ///< the revocation has begun, for `reason`
     Reason reason = Reason::kNone;
+    std::shared_ptr<GrantRenewal> renewal{};
   };
   /// A grant that is being made, where memory is registered first by another thread.
   struct PendingOpen {
@@ -135,6 +142,21 @@ class GrantSet {
   Result<ServerReply> add(PendingOpen& pending);
   Result<ServerReply> add_again(PendingOpen& pending, std::uint64_t grant_id);
   void drop(RegionEntry& region, Result<transport::Grant> grant);
+  [[nodiscard]] std::string registration_group(const RegionEntry& region) const;
+
+  /// Errors: those of extents(), but for those of LaneKeyRenewal::renew().
+  [[nodiscard]] Status has_page(const control::ExtentsRequest& request) const;
+  [[nodiscard]] static ServerReply page_of(const transport::Grant& grant, std::size_t first);
+  void wait_for(GrantRenewal& renewal, const control::ExtentsRequest& request, Opened then);
+  /// Has another thread renew the grant. False: no thread can be started, and nothing has changed.
+  [[nodiscard]] bool begin_renewal(Grants::iterator found, transport::LaneKeyRenewal& lane_keys,
+                                   const control::ExtentsRequest& request, const Opened& then);
+  static void renew(ServerCore& server, std::shared_ptr<GrantRenewal> renewal);
+  static void finish_renewal(ServerCore& server, const std::shared_ptr<GrantRenewal>& renewal);
+  void put_back(GrantRenewal& renewal);
+  static void answer(GrantRenewal& renewal);
+  void answer_first(const GrantRenewal::Asked& asked, const Status& renewed) const;
+
   void hold(std::uint64_t grant_id, OpenGrant open);
   void end(Grants::iterator found);
 

@@ -83,6 +83,12 @@ bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& re
           },
           RevocationCoordinator::Turn::kOpen);
       return true;
+    case Request::kExtents:
+      session_.grants().extents(request.extents(),
+                                [&session = session_, asked](Result<ServerReply> page) {
+                                  session.reply_later(asked, std::move(page));
+                                });
+      return true;
     case Request::kFence:
       run_in_turn(asked, request.fence().name(),
                   [asked, fence = request.fence()](RegionRequests& self, const auto& region) {

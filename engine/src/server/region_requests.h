@@ -28,8 +28,8 @@ class RegionRequests {
   RegionRequests(ServerCore& server, ServerSession& session) noexcept
       : server_{server}, session_{session} {}
 
-  /// Serves a request that has to wait until no other request is at work on its region; replies
-  /// itself. False: the request does not have to wait.
+  /// Serves a request that may have to wait: until no other request is at work on its region, or
+  /// for memory that is registered. Replies itself. False: the request does not have to wait.
   bool serve_in_turn(const ServerRequest& asked, const control::Request& request);
   Result<ServerReply> list(const control::ListRequest& request);
   Result<ServerReply> stat(const control::StatRequest& request);

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Threads of a server that register the memory of grants, which may take seconds: the worker
-/// serves other requests meanwhile.
+/// Threads of a server that register memory, of grants and of the pool, which may take seconds: the
+/// worker serves other requests meanwhile.
 
 #include <cstddef>
 #include <deque>

@@ -34,11 +34,10 @@ void RevocationCoordinator::remove_grant(const RegionEntry& region, const Server
   if (found == regions_.end()) return;
   RegionState& state = found->second;
   state.holders.erase({session.id(), grant_id});
-  if (state.under_way != nullptr) {
-    if (state.holders.empty() && !state.starting) finish(region);
-  } else if (state.unused()) {
+  if (state.is_over())
+    finish(region);
+  else if (state.unused())
     regions_.erase(found);
-  }
 }
 
 void RevocationCoordinator::begin_open(const RegionEntry& region) { ++regions_[&region].opens; }
@@ -50,6 +49,21 @@ void RevocationCoordinator::end_open(const std::shared_ptr<RegionEntry>& region)
   --state.opens;
   if (!state.waiting.empty()) return take_turns(*region);
   if (state.unused()) regions_.erase(found);
+}
+
+void RevocationCoordinator::begin_renewal(const RegionEntry& region) {
+  ++regions_[&region].renewals;
+}
+
+void RevocationCoordinator::end_renewal(const std::shared_ptr<RegionEntry>& region) {
+  const auto found = regions_.find(region.get());
+  REMORA_ASSERT(found != regions_.end() && found->second.renewals > 0, "a renewal ends once");
+  RegionState& state = found->second;
+  --state.renewals;
+  if (state.is_over())
+    finish(*region);
+  else if (state.unused())
+    regions_.erase(found);
 }
 
 void RevocationCoordinator::move_grants(std::uint64_t session_id, ServerSession& session) {
@@ -76,7 +90,7 @@ void RevocationCoordinator::revoke_all(const std::shared_ptr<RegionEntry>& regio
   REMORA_ASSERT(state.opens == 0, "a revocation waits for the opens that came before it");
   state.region = region;
   state.under_way = std::make_unique<Revocation>(
-      Revocation{reason, mapped, Clock::now() + grace_, std::move(then)});
+      Revocation{reason, mapped, Clock::now() + grace_, std::move(then), false});
   state.starting = true;
   // A copy, since end_grant() removes the grant from `holders`.
   const auto holders = state.holders;
@@ -84,7 +98,7 @@ void RevocationCoordinator::revoke_all(const std::shared_ptr<RegionEntry>& regio
     if (!session->begin_revoking(holder.second, reason) && may_force(*session, mapped))
       session->end_grant(holder.second, reason, ServerMetrics::TakenBack::kForced);
   state.starting = false;
-  if (state.holders.empty()) return finish(*region);
+  if (state.is_over()) return finish(*region);
   set_timer();
 }
 
@@ -139,7 +153,9 @@ void RevocationCoordinator::tick() {
         session->end_grant(holder.second, state.under_way->reason,
                            ServerMetrics::TakenBack::kForced);
     state.starting = false;
-    finish(*region);
+    state.under_way->forced = true;
+    state.under_way->until = Deadline::max();  // it waits for renewals at most
+    if (state.is_over()) finish(*region);
   }
   set_timer();
 }

@@ -9,6 +9,9 @@
 /// An open may go on after its turn, while memory is registered. Opens of a region run beside each
 /// other; all other requests about it wait for them, so a revocation finds each grant that was
 /// asked for before it.
+///
+/// Memory of a grant may be registered again at any time, in no turn. A revocation ends only when
+/// that has ended: a grant which its session gives up meanwhile is revoked then.
 
 #include <chrono>
 #include <cstddef>
@@ -76,6 +79,10 @@ class RevocationCoordinator {
   void begin_open(const RegionEntry& region);
   /// The open has become a grant, or has failed. Runs jobs that have waited for it: call it last.
   void end_open(const std::shared_ptr<RegionEntry>& region);
+  /// Memory of one of the region's grants is registered again until end_renewal().
+  void begin_renewal(const RegionEntry& region);
+  /// The grant is its session's again, or is revoked. Runs what has waited for it: call it last.
+  void end_renewal(const std::shared_ptr<RegionEntry>& region);
   /// Revokes all grants of the region, whose clients are told `reason`; then calls `then`. When it
   /// is the region's turn.
   void revoke_all(const std::shared_ptr<RegionEntry>& region, Reason reason, Mapped mapped,
@@ -90,6 +97,7 @@ class RevocationCoordinator {
     Mapped mapped;
     Deadline until;
     Then then;
+    bool forced = false;  ///< `until` is over: the grants were ended that the server can end
   };
   struct Waiting {
     Job job;
@@ -98,7 +106,8 @@ class RevocationCoordinator {
   struct RegionState {
     std::shared_ptr<RegionEntry> region;  ///< only while something is under way or waits
     std::map<Holder, ServerSession*> holders;
-    std::size_t opens = 0;  ///< under way
+    std::size_t opens = 0;     ///< under way
+    std::size_t renewals = 0;  ///< under way
     std::unique_ptr<Revocation> under_way;
     std::deque<Waiting> waiting;
     bool starting = false;  ///< clients are being told: not over yet, though no grant may be left
@@ -107,9 +116,15 @@ class RevocationCoordinator {
     [[nodiscard]] bool admits(Turn turn) const noexcept {
       return under_way == nullptr && (turn == Turn::kOpen || opens == 0);
     }
+    /// Whether the revocation that is under way is over.
+    [[nodiscard]] bool is_over() const noexcept {
+      return under_way != nullptr && !starting && renewals == 0 &&
+             (holders.empty() || under_way->forced);
+    }
     /// Neither a job nor a grant is left.
     [[nodiscard]] bool unused() const noexcept {
-      return holders.empty() && opens == 0 && under_way == nullptr && waiting.empty() && !turning;
+      return holders.empty() && opens == 0 && renewals == 0 && under_way == nullptr &&
+             waiting.empty() && !turning;
     }
   };
   [[nodiscard]] static bool may_force(const ServerSession& session, Mapped mapped) noexcept;

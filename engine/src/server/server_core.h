@@ -4,7 +4,8 @@
 ///
 /// The control thread accepts, receives and notices the end of clients; it never blocks on a
 /// request. The worker serves the requests in order; registration threads register the memory of
-/// grants for it meanwhile. The application calls from its own threads.
+/// grants for it meanwhile, and that of the pool with a device that returns. The application calls
+/// from its own threads.
 
 #include <atomic>
 #include <cstddef>

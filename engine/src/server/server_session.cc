@@ -378,7 +378,6 @@ Result<ServerReply> ServerSession::answer(const Request& request, Raw raw) {
     case Request::kHello: return handshake_.hello(request.hello(), raw);
     case Request::kProve: return handshake_.prove(request.prove(), raw);
     case Request::kUsage: return region_requests_.usage();
-    case Request::kExtents: return grants_.extents(request.extents());
     case Request::kClose: return grants_.close(request.close());
     case Request::kList: return region_requests_.list(request.list());
     case Request::kStat: return region_requests_.stat(request.stat());
@@ -401,6 +400,7 @@ Result<ServerReply> ServerSession::answer(const Request& request, Raw raw) {
     // RegionRequests serves these: see RegionRequests::serve_in_turn().
     case Request::kCreate:
     case Request::kOpen:
+    case Request::kExtents:
     case Request::kFence:
     case Request::kResize:
     case Request::kReattach:

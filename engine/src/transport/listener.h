@@ -80,8 +80,8 @@ class Listener {
   /// One line for logs: "shm /run/user/0/remora-7471.sock".
   [[nodiscard]] virtual std::string description() const = 0;
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
-  /// Ten times a second. The result, if there is one, is for a worker to call, also after this
-  /// listener has gone.
+  /// Ten times a second. The result, if there is one, is for another thread to call, also after
+  /// this listener has gone. It **blocks** for as long as memory is registered.
   [[nodiscard]] virtual std::function<void()> tick() noexcept { return {}; }
   /// Failures since the last call, for ServerEndpoint::hit_by().
   [[nodiscard]] virtual std::vector<DeviceFailure> take_failures() noexcept { return {}; }

@@ -24,15 +24,19 @@ namespace remora::transport {
 
 struct DeviceFailure;
 
-/// Keys of grants that end with their lanes or their device. Worker.
+/// Keys of grants that end with their lanes or their device.
 class LaneKeyRenewal {
  public:
   virtual ~LaneKeyRenewal() = default;
+  /// Whether renew() has memory of the grant registered, and so blocks for as long as that is
+  /// pinned. Any thread may call it then, for several grants at a time, also while the worker calls
+  /// other functions of the endpoint. Worker.
+  [[nodiscard]] virtual bool registers_again(const Grant& /*grant*/) noexcept { return false; }
   /// Makes the missing keys of `grant`, one of this session's: those of lanes that were opened
   /// after it was made, or all where the grant has left its device. Other keys stay. Blocks as
   /// ServerEndpoint::grant() does, and for as long as the device takes, 2 s at most and a
-  /// millisecond for each key. Errors: those of grant(); kConnectionLost: a lane is about to end,
-  /// which interrupts the session; kTimedOut.
+  /// millisecond for each key. Worker, unless registers_again(). Errors: those of grant();
+  /// kConnectionLost: a lane is about to end, which interrupts the session; kTimedOut.
   virtual Status renew(Grant& grant) noexcept = 0;
 };
 
@@ -89,10 +93,11 @@ class ServerEndpoint {
   virtual bool use_rails() noexcept { return false; }
   /// From now on a lane that shows this ticket belongs to this session.
   virtual void expect_lanes(const LaneTicket& ticket) noexcept = 0;
-  /// grant() blocks for as long as memory is pinned. Any thread may call it, several at a time,
-  /// also while the worker calls other functions. Constant once the handshake is complete.
-  [[nodiscard]] virtual bool registers_grants() const noexcept { return false; }
-  /// Blocks while memory is registered. Worker, unless registers_grants().
+  /// Whether grant() has memory registered for the request, and so blocks for as long as that is
+  /// pinned. Any thread may call it then, several at a time, also while the worker calls other
+  /// functions. Worker.
+  [[nodiscard]] virtual bool registers(const GrantRequest& /*request*/) noexcept { return false; }
+  /// Blocks while memory is registered. Worker, unless registers().
   /// Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded (limits.registrations_max,
   /// limits.registered_bytes_max, limits.windows_max, or the device's own), kUnsupported,
   /// kProvider; those of LaneKeyRenewal::renew().

@@ -20,8 +20,9 @@ namespace {
 /// first. An attempt to resume has no deadline of its own for all grants.
 constexpr std::chrono::seconds kRenewTime{5};
 constexpr std::chrono::milliseconds kRenewWindowTime{1};
-/// A server process that has begun anew registers all of the memory again.
-constexpr std::chrono::seconds kAttachGibTime{1};
+/// A server process that has begun anew registers all of the memory again, and so does a server
+/// whose device has returned.
+constexpr std::chrono::seconds kRegisterGibTime{1};
 
 /// A device without free resources may have some a moment later, when other sessions release
 /// theirs. The time to wait for that, for all grants together.
@@ -189,7 +190,8 @@ Status GrantKeys::reattach_one(const HeldGrant& grant) {
     for (const WireExtent& extent : grant.extents) wanted.add_keys(extent.remote_key);
   if (session_.kind() == TransportKind::kRdma && !grant.extents.empty())
     wanted.set_address(grant.extents.front().remote_address);
-  const Deadline deadline = Clock::now() + kRenewTime + kAttachGibTime * (grant.size_bytes >> 30U);
+  const Deadline deadline =
+      Clock::now() + kRenewTime + kRegisterGibTime * (grant.size_bytes >> 30U);
   const auto answer = session_.call(std::move(request), "resume", deadline);
   return answer ? Status{} : Status{answer.error()};
 }
@@ -207,8 +209,9 @@ Status GrantKeys::check_renewed(const WireExtent& have, const control::Extent& e
 }
 
 Status GrantKeys::renew_keys_of(const HeldGrant& grant) {
-  const Deadline deadline =
-      Clock::now() + kRenewTime + kRenewWindowTime * (grant.extents.size() * lane_count());
+  const Deadline deadline = Clock::now() + kRenewTime +
+                            kRegisterGibTime * (grant.size_bytes >> 30U) +
+                            kRenewWindowTime * (grant.extents.size() * lane_count());
   for (std::size_t first = 0; first < grant.extents.size();) {
     Request request;
     request.mutable_extents()->set_grant_id(grant.grant_id);

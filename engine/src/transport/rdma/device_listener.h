@@ -5,9 +5,9 @@
 ///
 /// A device goes when its driver is removed or it fails for good. Its asynchronous events, the
 /// events of its connections and a look at the host's devices once a second tell. Then all of it is
-/// given back, since the removal of a driver may wait for that, and a worker looks for the device
-/// with growing pauses: binds the address again, and registers the pool again where grants are
-/// windows.
+/// given back, since the removal of a driver may wait for that, and another thread looks for the
+/// device with growing pauses: binds the address again, and registers the pool again where grants
+/// are windows.
 
 #include <chrono>
 #include <memory>
@@ -33,7 +33,7 @@
 
 namespace remora::transport::rdma {
 
-/// The control thread calls, and a worker where a function says so.
+/// The control thread calls, and another one where a function says so.
 class DeviceListener {
  public:
   struct Plan {
@@ -77,9 +77,9 @@ class DeviceListener {
   /// Takes the events of all devices. What they say of connections is for take_failures().
   void look();
   [[nodiscard]] std::vector<DeviceFailure> take_failures();
-  /// True: restore() is to be called, by a worker.
+  /// True: restore() is to be called, by another thread.
   [[nodiscard]] bool must_restore();
-  /// Looks for devices that are missing. Worker. **Blocks** while the pool is registered.
+  /// Looks for devices that are missing. Any thread. **Blocks** while the pool is registered.
   void restore();
 
  private:

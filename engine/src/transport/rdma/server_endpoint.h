@@ -160,7 +160,7 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   void join_client(std::string_view name, const config::SecretKey& key) noexcept override;
   void expect_lanes(const LaneTicket& ticket) noexcept override;
   LaneKeyRenewal* use_lane_keys() noexcept override {
-    by_windows_ = leased_ != nullptr;
+    by_windows_ = leased() != nullptr;
     renews_keys_ = true;
     return this;
   }
@@ -172,7 +172,7 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   Status add_lane(verbs::ConnectionRequest& request, std::optional<std::uint32_t> said,
                   const config::RdmaSettings& settings = {}, const GrantBudgets& budgets = {});
 
-  [[nodiscard]] bool registers_grants() const noexcept override { return !by_windows_.load(); }
+  [[nodiscard]] bool registers(const GrantRequest& request) noexcept override;
   Result<Grant> grant(const GrantRequest& request) noexcept override;
   void shutdown() noexcept override;
   void destroy_lanes() noexcept override;
@@ -185,6 +185,7 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   Status take_over(ServerEndpoint& before) noexcept override;
 
  private:
+  [[nodiscard]] bool registers_again(const Grant& grant) noexcept override;
   Status renew(Grant& grant) noexcept override;
   std::function<void()> end_lanes() override;
   /// The lanes and grants of this session are in `domain` from now on; it has none yet. False: the
@@ -196,6 +197,7 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   /// and those of the sessions that share its domain, for good, and **blocks** until they are
   /// destroyed: the memory may be another client's next. Thread of grant().
   void give_up(GrantHandle& refused) noexcept;
+  [[nodiscard]] std::shared_ptr<const LeasedMemory> leased();
   [[nodiscard]] std::shared_ptr<SessionRails> rails();
   Result<Grant> grant_on_rails(SessionRails& rails, const GrantRequest& request);
   /// Registers the grant on the devices of the lanes, and tells its keys. `everywhere`: it is an
@@ -240,8 +242,9 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   std::shared_ptr<LaneRegistry> lane_registry_;
   std::shared_ptr<Reaper> reaper_;
   const std::shared_ptr<GrantDomains> domains_;
-  const std::shared_ptr<Budget> budget_;        ///< of registrations
-  std::shared_ptr<const LeasedMemory> leased_;  ///< null: no windows on this device; worker
+  const std::shared_ptr<Budget> budget_;  ///< of registrations
+  /// Null: no windows on this device, or it has been left.
+  std::shared_ptr<const LeasedMemory> leased_ REMORA_GUARDED_BY(mutex_);
   std::atomic<bool> by_windows_{false};  ///< grants are; written before there are any, or lanes
   bool renews_keys_ = false;             ///< the client asks for keys after a resume; worker
   std::optional<BudgetShare> share_;     ///< of the control channel's buffers; a client's only

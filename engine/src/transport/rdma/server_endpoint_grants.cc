@@ -1,5 +1,6 @@
 /// The grants of a session, and their keys.
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -52,8 +53,16 @@ Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
   return made;
 }
 
+bool RdmaServerEndpoint::registers(const GrantRequest& request) noexcept {
+  if (!by_windows_) return true;
+  const auto leased = this->leased();
+  return leased != nullptr && !leased->covers(request.extents);
+}
+
 Result<Grant> RdmaServerEndpoint::grant_windows(const GrantRequest& request) {
-  auto windows = WindowGrant::create(leased_, request);
+  const auto leased = this->leased();
+  if (leased == nullptr) return gone();
+  auto windows = WindowGrant::create(leased, request);
   if (!windows) return windows.error();
   Grant made;
   made.handle = std::move(*windows);
@@ -75,6 +84,31 @@ void RdmaServerEndpoint::give_up(GrantHandle& refused) noexcept {
   end_sharing_sessions();
 }
 
+std::shared_ptr<const LeasedMemory> RdmaServerEndpoint::leased() {
+  const remora::detail::MutexLock lock{mutex_};
+  return leased_;
+}
+
+bool RdmaServerEndpoint::registers_again(const Grant& grant) noexcept {
+  const GrantHandle* const handle = grant.handle.get();
+  if (const auto* const of_rails = dynamic_cast<const RailGrant*>(handle)) {
+    const auto rails = this->rails();
+    if (rails == nullptr) return false;
+    const auto places = places_of_lanes(*rails);
+    return !std::all_of(places.begin(), places.end(), [&](const SessionRails::Place& place) {
+      return of_rails->is_on(place.domain.device());
+    });
+  }
+  if (const auto* const registered = dynamic_cast<const RegistrationGrant*>(handle)) {
+    const auto domain = this->domain();
+    return domain != nullptr && !registered->is_in(*domain);
+  }
+  const auto* const windows = dynamic_cast<const WindowGrant*>(handle);
+  const auto leased = this->leased();
+  return windows != nullptr && leased != nullptr && windows->leased() != leased &&
+         !leased->covers(windows->request().extents);
+}
+
 Status RdmaServerEndpoint::renew(Grant& grant) noexcept {
   if (auto* const of_rails = dynamic_cast<RailGrant*>(grant.handle.get())) {
     const auto rails = this->rails();
@@ -94,8 +128,10 @@ Status RdmaServerEndpoint::renew(Grant& grant) noexcept {
 Status RdmaServerEndpoint::renew_windows(Grant& grant) {
   auto* windows = dynamic_cast<WindowGrant*>(grant.handle.get());
   if (windows == nullptr) return {};
-  if (windows->leased() != leased_) {
-    auto made = WindowGrant::create(leased_, windows->request());
+  const auto leased = this->leased();
+  if (leased == nullptr) return gone();
+  if (windows->leased() != leased) {
+    auto made = WindowGrant::create(leased, windows->request());
     if (!made) return made.error();
     // After an error the grant keeps what it has, so that its end says the same.
     if (auto revoked = windows->revoke(); !revoked) return revoked;

@@ -82,11 +82,14 @@ std::uint64_t RailGrant::address_of(const MemoryStretch& stretch) const noexcept
   return reinterpret_cast<std::uintptr_t>(stretch.address) + (move_ << kRailAddressBits);
 }
 
+bool RailGrant::is_on(const verbs::Device& device) const noexcept {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [&](const Part& each) { return each.device == device; });
+}
+
 Status RailGrant::register_on(const SessionRails::Place& place) {
   const verbs::Device& device = place.domain.device();
-  if (std::any_of(parts_.begin(), parts_.end(),
-                  [&](const Part& each) { return each.device == device; }))
-    return {};
+  if (is_on(device)) return {};
   auto share = take_share(place.budgets, stretches_);
   if (!share) return share.error();
   const bool atomics = device.name() == atomic_domain_;

@@ -70,6 +70,8 @@ class RailGrant final : public GrantHandle {
   RailGrant(const RailGrant&) = delete;
   RailGrant& operator=(const RailGrant&) = delete;
 
+  /// Whether register_on() has registered the memory there.
+  [[nodiscard]] bool is_on(const verbs::Device& device) const noexcept;
   /// Registers the memory there, unless that is done. Without the right to atomics on a device that
   /// is not the region's atomic domain. **Blocks** while pages are pinned. Errors: kLimitExceeded,
   /// before the device is asked; those of verbs::MemoryRegion::register_at(). The result of

@@ -92,6 +92,11 @@ std::optional<LeasedRange> LeasedMemory::find(const MemoryStretch& stretch) cons
   return LeasedRange{&piece, offset, stretch.length_bytes};
 }
 
+bool LeasedMemory::covers(std::span<const MemoryStretch> stretches) const noexcept {
+  return std::all_of(stretches.begin(), stretches.end(),
+                     [this](const MemoryStretch& each) { return find(each).has_value(); });
+}
+
 Result<std::shared_ptr<WindowLane>> WindowLane::create(const verbs::Device& device) {
   auto queue = device.create_completion_queue({.depth = 2 * kBinds});
   if (!queue) return queue.error();

@@ -67,6 +67,8 @@ class LeasedMemory {
   [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }
   /// Nothing where it is not within one piece: a region's own memory.
   [[nodiscard]] std::optional<LeasedRange> find(const MemoryStretch& stretch) const noexcept;
+  /// Whether find() finds each of them: a grant of them registers nothing.
+  [[nodiscard]] bool covers(std::span<const MemoryStretch> stretches) const noexcept;
   [[nodiscard]] const Budgets& budgets() const noexcept { return budgets_; }
 
  private:

@@ -1,5 +1,5 @@
 /// The order of requests about one region: opens run beside each other, all other requests wait for
-/// them.
+/// them. A revocation ends when no memory of the region is registered again.
 
 #include "server/revocation_coordinator.h"
 
@@ -93,6 +93,48 @@ TEST_F(RevocationCoordinatorTest, FenceWaitsForOpensThatCameBeforeItAndNoneOvert
   EXPECT_EQ(ran_, "first second other fence fenced third ") << "the resize waits for the open";
   requests_.end_open(region);
   EXPECT_EQ(ran_, "first second other fence fenced third resize ");
+}
+
+TEST_F(RevocationCoordinatorTest, FenceBeginsDuringARenewalAndEndsAfterIt) {
+  const auto region = make("r");
+  requests_.begin_renewal(*region);
+  requests_.begin_renewal(*region);
+  fence(region);
+  begin_open(region, "open ");
+  EXPECT_EQ(ran_, "fence ");
+  requests_.begin_renewal(*region);  // of a grant that is being revoked
+  requests_.end_renewal(region);
+  requests_.end_renewal(region);
+  EXPECT_EQ(ran_, "fence ");
+  requests_.end_renewal(region);
+  EXPECT_EQ(ran_, "fence fenced open ");
+  requests_.end_open(region);
+}
+
+TEST_F(RevocationCoordinatorTest, RenewalHoldsUpNoOtherRequest) {
+  const auto region = make("r");
+  requests_.begin_renewal(*region);
+  requests_.run_in_turn(region, note("alone "));
+  begin_open(region, "open ");
+  EXPECT_EQ(ran_, "alone open ");
+  requests_.end_open(region);
+  requests_.end_renewal(region);
+}
+
+/// The time for clients to stop is over before the renewal is.
+TEST_F(RevocationCoordinatorTest, FenceWhoseTimeIsOverWaitsForRenewals) {
+  RevocationCoordinator impatient{std::chrono::nanoseconds{0}};
+  const auto region = make("r");
+  impatient.begin_renewal(*region);
+  impatient.run_in_turn(region, [&] {
+    impatient.revoke_all(region, Reason::kFenced, RevocationCoordinator::Mapped::kLeave,
+                         [this](std::size_t left) { ran_ += left == 0 ? "fenced " : "left "; });
+  });
+  impatient.tick();
+  impatient.tick();
+  EXPECT_EQ(ran_, "");
+  impatient.end_renewal(region);
+  EXPECT_EQ(ran_, "fenced ");
 }
 
 /// As the open that follows a fence.

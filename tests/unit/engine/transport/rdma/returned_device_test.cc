@@ -54,7 +54,10 @@ class RdmaReturnedDeviceTest : public test::RdmaEndpointFixture {
     auto next = session(proves_key);
     ASSERT_OK(next->take_over(*held.endpoint));
     held.endpoint = std::move(next);
-    ASSERT_OK(held.endpoint->use_lane_keys()->renew(held.grant));
+    auto* const renewal = held.endpoint->use_lane_keys();
+    EXPECT_TRUE(renewal->registers_again(held.grant));
+    ASSERT_OK(renewal->renew(held.grant));
+    EXPECT_FALSE(renewal->registers_again(held.grant));
     ASSERT_EQ(held.grant.extents.size(), held.before.size());
     for (std::size_t i = 0; i < held.before.size(); ++i) {
       const WireExtent& now = held.grant.extents[i];

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -238,6 +239,7 @@ TEST_F(SessionRailsTest, DeviceWithoutRoomCostsNoGrantThatAnotherOneHas) {
   ASSERT_OK(add_lane(*endpoint, 1, 1));
   Grant& first = *grants[0];
   const std::uint32_t key = first.extents.front().remote_key;
+  EXPECT_TRUE(endpoint->use_lane_keys()->registers_again(first));
   ASSERT_OK(endpoint->use_lane_keys()->renew(first));
   EXPECT_EQ(first.lane_keys.keys, (std::vector<std::uint32_t>{key, 0}));
   EXPECT_CODE(endpoint->grant(request()), kLimitExceeded);  // a new grant is everywhere or not
@@ -287,6 +289,7 @@ TEST_F(SessionRailsTest, SessionResumesOverTheOtherDeviceWithItsGrants) {
   ASSERT_OK(add_lane(*next, 1, 1));
   auto* const renewal = next->use_lane_keys();
   ASSERT_NE(renewal, nullptr);
+  EXPECT_FALSE(renewal->registers_again(*grant));
   ASSERT_OK(renewal->renew(*grant));
   EXPECT_EQ(grant->extents.front().remote_address, extent.remote_address) << "operations wait";
   EXPECT_EQ(grant->lane_keys.keys, (std::vector<std::uint32_t>{key, key})) << "it had that there";
@@ -294,6 +297,33 @@ TEST_F(SessionRailsTest, SessionResumesOverTheOtherDeviceWithItsGrants) {
   *grant = {};
   before.reset();
   next.reset();
+}
+
+/// As the registration threads of a server do it, while the worker uses the endpoint.
+TEST_F(SessionRailsTest, SeveralThreadsRenewTheGrantsOfOneSession) {
+  auto endpoint = connect();
+  ASSERT_OK(add_lane(*endpoint, 0, 0));
+  const MemoryStretch small{memory_.data(), 2048};  // there is room for all on both devices
+  const GrantRequest asked{
+      .extents = {&small, 1}, .rights = Rights::kAll, .atomic_domain = "fake0"};
+  std::array<std::optional<Grant>, 2> grants;
+  for (auto& each : grants) each.emplace(endpoint->grant(asked).value());
+  ASSERT_OK(add_lane(*endpoint, 1, 1));
+  auto* const renewal = endpoint->use_lane_keys();
+  std::vector<std::thread> threads;
+  for (auto& each : grants)
+    threads.emplace_back([renewal, &each] { EXPECT_TRUE(renewal->renew(*each).ok()); });
+  auto another = endpoint->grant(asked);
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_OK(another);
+  for (auto& each : grants) {
+    EXPECT_FALSE(renewal->registers_again(*each));
+    EXPECT_NE(each->lane_keys.keys[1], 0U);
+    EXPECT_TRUE(each->handle->revoke());
+    each.reset();
+  }
+  *another = {};
+  endpoint.reset();
 }
 
 TEST_F(SessionRailsTest, RevocationSaysWhatARegistrationThatFailedHasLeft) {

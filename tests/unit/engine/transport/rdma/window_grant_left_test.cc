@@ -54,7 +54,6 @@ class RdmaWindowsLeftTest : public test::RdmaEndpointFixture {
         lanes_, reaper_, domains_, std::move(domain), registrations_->of("fake0", 0), leased_,
         std::move(buffers), connector.connect(later()).value(), FdSet::create().value());
     EXPECT_NE(made->use_lane_keys(), nullptr);
-    EXPECT_FALSE(made->registers_grants());
     return made;
   }
 
@@ -185,6 +184,25 @@ TEST_F(RdmaWindowGrantLeftTest, WindowOfABindThatFailedIsTakenBack) {
   fake_.refused_status = IBV_WC_MW_BIND_ERR;
   EXPECT_CODE(renew(), kProvider);
   EXPECT_TRUE(grant_->revoke());
+}
+
+/// As that of a region with `shm`: it may take long, so that the worker leaves it to other threads.
+TEST_F(RdmaWindowsLeftTest, MemoryOutsideThePoolAloneIsRegisteredForAGrant) {
+  auto endpoint = connect_with_windows();
+  std::vector<std::byte> own(4096);
+  const MemoryStretch pooled{memory_.data(), 4096};
+  const std::array both{pooled, MemoryStretch{own.data(), own.size()}};
+  EXPECT_FALSE(endpoint->registers({.extents = {&pooled, 1}, .rights = Rights::kAll}));
+  const GrantRequest request{.extents = both, .rights = Rights::kAll};
+  EXPECT_TRUE(endpoint->registers(request));
+  const int before = registered();
+  auto made = endpoint->grant(request);
+  ASSERT_OK(made);
+  EXPECT_EQ(registered(), before + 1);
+  EXPECT_FALSE(endpoint->use_lane_keys()->registers_again(*made)) << "windows alone are missing";
+  EXPECT_TRUE(made->handle->revoke());
+  *made = {};
+  endpoint.reset();
 }
 
 /// What a session does when a grant of it cannot be revoked.
