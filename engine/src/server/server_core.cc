@@ -334,6 +334,7 @@ void ServerCore::end_lapsed_restored(Clock::time_point now, bool behind) noexcep
     // The next process has to know of a process that is stopped, too.
     enqueue([this, id = session.id, maps = ended.erase(session.id) == 0] {
       maps ? warm_->forbid_resumption(id) : warm_->forget(id);
+      restored_.gave_up();
       for (const auto& region : catalog().of_session(id)) regions_.remove_now(region, [] {});
     });
   }

@@ -227,7 +227,7 @@ std::string ServerStatusReport::json(const metrics::StatusQuery& query) const {
                    {"used_bytes", pool.used_bytes},
                    {"freeing_bytes", pool.freeing_bytes},
                    {"orphaned_bytes", core_->orphaned_bytes()}};
-    out["warm_restart"] = describe(core_->warm(), core_->restored_sessions().size());
+    out["warm_restart"] = describe(core_->warm(), core_->restored_sessions().awaited());
     list_regions(*core_, query, out);
     list_sessions(*core_, query, out);
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "server/warm/kept_process.h"
 
 namespace remora::detail {
@@ -78,6 +80,7 @@ RestoredSessions::Lapsed RestoredSessions::take_lapsed(Clock::time_point now,
       lapsed.ended.push_back(session.id);
     lapsed.sessions.push_back(session);
     at = sessions_.erase(at);
+    ++giving_up_;
   }
   for (auto at = returning_.begin(); at != returning_.end();) {
     if (at->second.until > now - behind) {
@@ -118,6 +121,17 @@ bool RestoredSessions::has(std::uint64_t session_id) const {
 std::size_t RestoredSessions::size() const {
   const MutexLock lock{mutex_};
   return sessions_.size();
+}
+
+std::size_t RestoredSessions::awaited() const {
+  const MutexLock lock{mutex_};
+  return sessions_.size() + giving_up_;
+}
+
+void RestoredSessions::gave_up() noexcept {
+  const MutexLock lock{mutex_};
+  REMORA_ASSERT(giving_up_ != 0, "each was taken by take_lapsed()");
+  --giving_up_;
 }
 
 std::size_t RestoredSessions::mapping_processes() const {

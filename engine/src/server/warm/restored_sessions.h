@@ -47,10 +47,14 @@ class RestoredSessions {
   };
   /// `behind`: the time of sessions is over so much later. Processes are looked at as of `now`.
   [[nodiscard]] Lapsed take_lapsed(Clock::time_point now, std::chrono::nanoseconds behind = {});
+  /// The next process is not told any more that the client of one of Lapsed::sessions may return.
+  void gave_up() noexcept;
   /// The server itself stood still.
   void renew(Deadline until);
   [[nodiscard]] bool has(std::uint64_t session_id) const;
   [[nodiscard]] std::size_t size() const;
+  /// Sessions whose clients may come back, to this process, or, until gave_up(), to the next one.
+  [[nodiscard]] std::size_t awaited() const;
 
   /// How many processes may still write memory that the process before has let them map (shm):
   /// those that have not come back whole, and have not ended. When the time of a session is over,
@@ -74,6 +78,7 @@ class RestoredSessions {
   std::map<std::uint64_t, Restored> sessions_ REMORA_GUARDED_BY(mutex_);   ///< by id
   std::map<std::uint64_t, Restored> returning_ REMORA_GUARDED_BY(mutex_);  ///< by id
   std::vector<LapsedMapping> lapsed_mappings_ REMORA_GUARDED_BY(mutex_);
+  std::size_t giving_up_ REMORA_GUARDED_BY(mutex_) = 0;  ///< taken by take_lapsed(): gave_up()
 };
 
 }  // namespace remora::detail

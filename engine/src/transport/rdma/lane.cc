@@ -128,13 +128,14 @@ class RdmaLane final : public Lane {
         queue_.poll_raw(static_cast<int>(std::min(completions.size(), found.size())), found.data());
     if (count <= 0) return 0;
     LaneCompletion* to = completions.data();
-    for (const ibv_wc* wc = found.data(); wc != found.data() + count; ++wc) {
-      *to = {.sequence = wc->wr_id, .status = CompletionStatus::kSuccess, .vendor_error = 0};
-      if (wc->status != IBV_WC_SUCCESS) [[unlikely]]
-        set_failure(*wc, *to);
-      ++to;
-    }
+    for (const ibv_wc* wc = found.data(); wc != found.data() + count; ++wc)
+      *to++ = {.sequence = wc->wr_id,
+               .status = static_cast<CompletionStatus>(wc->status),
+               .vendor_error = 0};
     polled_end_ = to[-1].sequence + 1;
+    // Behind a request that has failed none succeeds.
+    if (to[-1].status != CompletionStatus::kSuccess) [[unlikely]]
+      describe_failures(found.data(), to - count, count);
     return static_cast<std::size_t>(count);
   }
 
@@ -193,13 +194,15 @@ class RdmaLane final : public Lane {
 
   /// The client's memory is deregistered as soon as its device has gone, also under requests that
   /// are posted. They fail for want of their memory then, and for no fault of theirs.
-  void set_failure(const ibv_wc& wc, LaneCompletion& completion) const noexcept {
-    const bool for_want_of_memory =
-        wc.status == IBV_WC_LOC_PROT_ERR || wc.status == IBV_WC_LOC_ACCESS_ERR;
-    const bool flushed = for_want_of_memory && link_.pair->domain().device().gone();
-    completion.status =
-        flushed ? CompletionStatus::kFlushed : static_cast<CompletionStatus>(wc.status);
-    completion.vendor_error = wc.vendor_err;
+  [[gnu::cold, gnu::noinline]] void describe_failures(const ibv_wc* wc, LaneCompletion* to,
+                                                      int count) const noexcept {
+    for (const ibv_wc* const end = wc + count; wc != end; ++wc, ++to) {
+      if (wc->status == IBV_WC_SUCCESS) continue;
+      to->vendor_error = wc->vendor_err;
+      if ((wc->status == IBV_WC_LOC_PROT_ERR || wc->status == IBV_WC_LOC_ACCESS_ERR) &&
+          link_.pair->domain().device().gone())
+        to->status = CompletionStatus::kFlushed;
+    }
   }
 
   /// The lane may wait long for its successor, and its device may go meanwhile.

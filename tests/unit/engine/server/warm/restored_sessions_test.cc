@@ -75,7 +75,13 @@ TEST_F(RestoredSessionsTest, LapsesWhenItsTimeIsOver) {
   EXPECT_TRUE(sessions_.take_lapsed(now + seconds{9}).sessions.empty());
   sessions_.renew(now + seconds{20});
   EXPECT_TRUE(sessions_.take_lapsed(now + seconds{19}).sessions.empty());
+  EXPECT_EQ(sessions_.awaited(), 2U);
   const auto lapsed = sessions_.take_lapsed(now + seconds{20});
+  EXPECT_EQ(sessions_.size(), 0U);
+  EXPECT_EQ(sessions_.awaited(), 2U) << "a process that follows now would let the clients return";
+  sessions_.gave_up();
+  sessions_.gave_up();
+  EXPECT_EQ(sessions_.awaited(), 0U);
   EXPECT_EQ(lapsed.sessions.size(), 2U);
   EXPECT_EQ(lapsed.ended.size(), 2U) << "no memory was mapped";
   EXPECT_FALSE(sessions_.claim(resume(1, 101), "a", false, TransportKind::kTcp));
