@@ -13,6 +13,7 @@
 #include <iostream>
 #include <map>
 #include <sstream>
+#include <utility>
 
 namespace {
 
@@ -21,15 +22,16 @@ std::string text_of(std::span<const std::byte> value) {
 }
 
 int work(KvCache& cache, const std::string& name, int rounds) {
-  std::vector<std::string> keys;
-  for (int i = 0; i < 100; ++i) keys.push_back("key" + std::to_string(i));
-  std::map<std::string, int> newest;  // of a key and a writer
+  std::vector<std::string> keys(100);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = "key" + std::to_string(i);
+  std::map<std::pair<std::string, std::string>, int> newest;  // of a key and a writer
   int found = 0;
   int wrong = 0;
   for (int round = 1; round <= rounds; ++round) {
     const std::string& key = keys[static_cast<std::size_t>(round) % keys.size()];
-    const std::string text = key + ' ' + name + ' ' + std::to_string(round) + ' ';
-    const std::string value = text + std::string(1024 - text.size(), '.');
+    std::string value;
+    value.append(key).append(" ").append(name).append(" ").append(std::to_string(round));
+    value.append(" ").resize(1024, '.');
     cache.put(key, std::as_bytes(std::span{value}));
     cache.get(keys, [&](std::size_t index, std::span<const std::byte> bytes) {
       std::istringstream words{text_of(bytes)};
@@ -37,7 +39,7 @@ int work(KvCache& cache, const std::string& name, int rounds) {
       std::string writer;
       int seen = 0;
       words >> of >> writer >> seen;
-      int& last = newest[of + ' ' + writer];
+      int& last = newest[{of, writer}];
       if (bytes.size() != 1024 || of != keys[index] || seen < last) ++wrong;
       last = seen;
       ++found;

@@ -57,8 +57,9 @@ class Reaper {
 
   template <typename T>
   void keep(T&& what, Kind kind) noexcept {
+    static_assert(!std::is_reference_v<T>, "it is moved");
     try {
-      add(std::make_unique<Kept<T>>(std::move(what)), kind);
+      add(std::make_unique<Kept<T>>(std::forward<T>(what)), kind);
     } catch (const std::bad_alloc&) {
       return;
     }
