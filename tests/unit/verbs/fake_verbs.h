@@ -170,6 +170,7 @@ class FakeVerbs {
   /// Completes a request that was posted, as the device does.
   void complete(ibv_qp* pair, const ibv_send_wr& request);
 
+  std::mutex events_mutex;  ///< of `extended`, `unacknowledged` and `channel_events`
   struct CmChannel;
   struct CmEvent;
   verbs::Provider table;
