@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -10,6 +11,19 @@
 
 namespace remora::test {
 namespace {
+
+std::mutex g_mutex;  // of channels, ids and their events: several threads destroy them
+
+/// `kCall` with the connection manager locked.
+template <auto kCall>
+struct Guarded;
+template <typename Answer, typename... Arguments, Answer (*kCall)(Arguments...)>
+struct Guarded<kCall> {
+  static Answer call(Arguments... arguments) {
+    const std::lock_guard lock{g_mutex};
+    return kCall(arguments...);
+  }
+};
 
 // librdmacm answers -1 and errno.
 int answered(const char* call) {
@@ -85,7 +99,7 @@ bool times_out(int& time_outs, rdma_cm_id* id, rdma_cm_event_type type, int time
   fake().resolve_longest_ms = std::max(fake().resolve_longest_ms, timeout_ms);
   if (time_outs == 0) return false;
   --time_outs;
-  fake().push(id, type, -ETIMEDOUT);
+  fake().push_held(id, type, -ETIMEDOUT);
   return true;
 }
 int resolve_addr(rdma_cm_id* id, sockaddr*, sockaddr* destination, int timeout_ms) {
@@ -95,13 +109,13 @@ int resolve_addr(rdma_cm_id* id, sockaddr*, sockaddr* destination, int timeout_m
   std::memcpy(&id->route.addr.dst_storage, destination, sizeof(sockaddr_in));
   id->verbs = fake().route != nullptr ? fake().route : &fake().cm_context;
   id->port_num = 1;
-  if (fake().resolve) fake().push(id, RDMA_CM_EVENT_ADDR_RESOLVED);
+  if (fake().resolve) fake().push_held(id, RDMA_CM_EVENT_ADDR_RESOLVED);
   return 0;
 }
 int resolve_route(rdma_cm_id* id, int timeout_ms) {
   if (answered("resolve_route") != 0) return -1;
   if (times_out(fake().route_time_outs, id, RDMA_CM_EVENT_ROUTE_ERROR, timeout_ms)) return 0;
-  fake().push(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  fake().push_held(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
   return 0;
 }
 int init_qp_attr(rdma_cm_id*, ibv_qp_attr* attributes, int* mask) {
@@ -126,13 +140,13 @@ int connect(rdma_cm_id* id, rdma_conn_param* parameters) {
   const std::string& data = fake().answer_data;
   switch (fake().answer) {
     case FakeVerbs::Answer::kAccept:
-      fake().push(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, data);
+      fake().push_held(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, data);
       break;
     case FakeVerbs::Answer::kReject:
-      fake().push(id, RDMA_CM_EVENT_REJECTED, fake().reject_status, data);
+      fake().push_held(id, RDMA_CM_EVENT_REJECTED, fake().reject_status, data);
       break;
     case FakeVerbs::Answer::kUnreachable:
-      fake().push(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+      fake().push_held(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
       break;
     case FakeVerbs::Answer::kSilence: break;
   }
@@ -142,7 +156,7 @@ int establish(rdma_cm_id*) { return answered("establish"); }
 int accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   if (answered("accept") != 0) return -1;
   fake().last_parameters = *parameters;
-  fake().push(id, RDMA_CM_EVENT_ESTABLISHED);
+  fake().push_held(id, RDMA_CM_EVENT_ESTABLISHED);
   return 0;
 }
 int reject(rdma_cm_id*, const void* data, std::uint8_t length) {
@@ -212,6 +226,12 @@ void release_cm_device(ibv_context*, bool none_left) {
 
 void FakeVerbs::push(rdma_cm_id* id, rdma_cm_event_type type, int status,
                      const std::string& private_data) {
+  const std::lock_guard lock{g_mutex};
+  push_held(id, type, status, private_data);
+}
+
+void FakeVerbs::push_held(rdma_cm_id* id, rdma_cm_event_type type, int status,
+                          const std::string& private_data) {
   // The data rides behind the event, where the event's owner frees it with it.
   static std::string kept;
   kept = private_data;
@@ -230,39 +250,40 @@ void FakeVerbs::push(rdma_cm_id* id, rdma_cm_event_type type, int status,
 
 void FakeVerbs::knock(const std::string& private_data, std::uint8_t initiator,
                       std::uint8_t responder) {
+  const std::lock_guard lock{g_mutex};
   rdma_cm_id* const id = make_id(listener->channel);
   id->verbs = route != nullptr ? route : &cm_context;
   id->port_num = 1;
   id->route.addr.dst_sin.sin_family = AF_INET;
-  push(id, RDMA_CM_EVENT_CONNECT_REQUEST, 0, private_data);
+  push_held(id, RDMA_CM_EVENT_CONNECT_REQUEST, 0, private_data);
   rdma_conn_param& parameters = cm_events[id->channel].back()->param.conn;
   parameters.responder_resources = initiator;
   parameters.initiator_depth = responder;
 }
 
 void install_connection_manager(verbs::Provider& table) {
-  table.create_event_channel = &create_event_channel;
-  table.destroy_event_channel = &destroy_event_channel;
-  table.create_id = &create_id;
-  table.destroy_id = &destroy_id;
-  table.bind_addr = &bind_addr;
-  table.listen = &listen;
-  table.resolve_addr = &resolve_addr;
-  table.resolve_route = &resolve_route;
-  table.init_qp_attr = &init_qp_attr;
-  table.connect = &connect;
-  table.establish = &establish;
-  table.accept = &accept;
-  table.reject = &reject;
-  table.disconnect = &disconnect;
-  table.get_cm_event = &get_cm_event;
-  table.ack_cm_event = &ack_cm_event;
-  table.migrate_id = &migrate_id;
-  table.set_option = &set_option;
-  table.get_cm_devices = &get_cm_devices;
-  table.free_cm_devices = &free_cm_devices;
-  table.keep_cm_devices = &keep_cm_devices;
-  table.release_cm_device = &release_cm_device;
+  table.create_event_channel = &Guarded<&create_event_channel>::call;
+  table.destroy_event_channel = &Guarded<&destroy_event_channel>::call;
+  table.create_id = &Guarded<&create_id>::call;
+  table.destroy_id = &Guarded<&destroy_id>::call;
+  table.bind_addr = &Guarded<&bind_addr>::call;
+  table.listen = &Guarded<&listen>::call;
+  table.resolve_addr = &Guarded<&resolve_addr>::call;
+  table.resolve_route = &Guarded<&resolve_route>::call;
+  table.init_qp_attr = &Guarded<&init_qp_attr>::call;
+  table.connect = &Guarded<&connect>::call;
+  table.establish = &Guarded<&establish>::call;
+  table.accept = &Guarded<&accept>::call;
+  table.reject = &Guarded<&reject>::call;
+  table.disconnect = &Guarded<&disconnect>::call;
+  table.get_cm_event = &Guarded<&get_cm_event>::call;
+  table.ack_cm_event = &Guarded<&ack_cm_event>::call;
+  table.migrate_id = &Guarded<&migrate_id>::call;
+  table.set_option = &Guarded<&set_option>::call;
+  table.get_cm_devices = &Guarded<&get_cm_devices>::call;
+  table.free_cm_devices = &Guarded<&free_cm_devices>::call;
+  table.keep_cm_devices = &Guarded<&keep_cm_devices>::call;
+  table.release_cm_device = &Guarded<&release_cm_device>::call;
 }
 
 }  // namespace remora::test

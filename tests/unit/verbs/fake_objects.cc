@@ -136,6 +136,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
   queue->read_completion_wallclock_ns = [](ibv_cq_ex*) { return std::uint64_t{1'763'800'000}; };
   queue->read_wc_flags = [](ibv_cq_ex*) { return g_current_wc.wc_flags; };
   queue->read_completion_ts = [](ibv_cq_ex*) { return std::uint64_t{4711}; };
+  const std::lock_guard lock{fake().events_mutex};
   fake().extended.insert(ibv_cq_ex_to_cq(queue));
   fake().born("cq", queue, {context, attributes->channel});
   return queue;

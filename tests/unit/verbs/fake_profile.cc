@@ -46,6 +46,7 @@ int FakeVerbs::refusal_of(const ibv_qp_init_attr& asked) const {
 }
 
 int FakeVerbs::refusal_of(const ibv_qp* pair, const ibv_qp_attr& attributes_of_pair, int mask) {
+  const std::lock_guard lock{mutex_};
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) access_[pair] = attributes_of_pair.qp_access_flags;
   const bool to_rtr = (mask & IBV_QP_STATE) != 0 && attributes_of_pair.qp_state == IBV_QPS_RTR;
   const bool atomic =
@@ -54,12 +55,14 @@ int FakeVerbs::refusal_of(const ibv_qp* pair, const ibv_qp_attr& attributes_of_p
 }
 
 void FakeVerbs::forget(const ibv_qp* pair) {
+  const std::lock_guard lock{mutex_};
   access_.erase(pair);
   outstanding_.erase(pair);
   failed_.erase(pair);
 }
 
 void FakeVerbs::complete(ibv_qp* pair, const ibv_send_wr& request) {
+  const std::lock_guard lock{mutex_};
   const auto report = [&](std::uint64_t id, ibv_wc_status status) {
     ibv_wc done{};
     done.wr_id = id;

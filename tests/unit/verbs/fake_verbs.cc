@@ -155,9 +155,16 @@ ibv_cq* create_cq(ibv_context* context, int depth, void* user, ibv_comp_channel*
 }
 int destroy_cq(ibv_cq* queue) {
   const int number = fake().use("destroy_cq");
-  if (fake().unacknowledged[queue] != 0) fake().violation("ibv_destroy_cq would never return");
+  bool acknowledged = true;
+  bool extended = false;
+  {
+    const std::lock_guard lock{fake().events_mutex};
+    acknowledged = fake().unacknowledged[queue] == 0;
+    extended = fake().extended.erase(queue) != 0;
+  }
+  if (!acknowledged) fake().violation("ibv_destroy_cq would never return");
   fake().died("cq", queue);
-  if (fake().extended.erase(queue) != 0)
+  if (extended)
     delete reinterpret_cast<ibv_cq_ex*>(queue);
   else
     delete queue;
@@ -165,6 +172,7 @@ int destroy_cq(ibv_cq* queue) {
 }
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** queue, void** user) {
   if (refused("get_cq_event")) return -1;
+  const std::lock_guard lock{fake().events_mutex};
   auto& events = fake().channel_events[channel];
   if (events.empty()) return errno = EAGAIN, -1;
   std::uint64_t one = 0;
@@ -177,6 +185,7 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** queue, void** user) {
 }
 void ack_cq_events(ibv_cq* queue, unsigned count) {
   static_cast<void>(fake().use("ack_cq_events"));
+  const std::lock_guard lock{fake().events_mutex};
   fake().unacknowledged[queue] -= static_cast<int>(count);
 }
 int poll_cq(ibv_cq*, int count, ibv_wc* completions) {
@@ -391,6 +400,7 @@ std::string FakeVerbs::live() const {
 }
 
 void FakeVerbs::raise(ibv_cq* queue) {
+  const std::lock_guard lock{events_mutex};
   channel_events[queue->channel].push_back(queue);
   const std::uint64_t one = 1;
   if (::write(queue->channel->fd, &one, sizeof(one)) < 0) violation("eventfd");

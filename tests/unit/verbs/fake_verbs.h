@@ -148,6 +148,8 @@ class FakeVerbs {
             const std::string& private_data = {});
 
   // For the fake functions.
+  void push_held(rdma_cm_id* id, rdma_cm_event_type type, int status = 0,
+                 const std::string& private_data = {});
   int use(const char* call);  ///< 0, or the errno to fail with
   void born(const std::string& kind, const void* object, std::vector<const void*> parents = {});
   void died(const std::string& kind, const void* object);
@@ -168,6 +170,7 @@ class FakeVerbs {
   /// Completes a request that was posted, as the device does.
   void complete(ibv_qp* pair, const ibv_send_wr& request);
 
+  std::mutex events_mutex;  ///< of `extended`, `unacknowledged` and `channel_events`
   struct CmChannel;
   struct CmEvent;
   verbs::Provider table;

@@ -3,10 +3,10 @@
 #include "server/warm/sealed_record.h"
 
 #include <array>
-#include <cstring>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
@@ -17,9 +17,8 @@ namespace remora::detail {
 namespace {
 
 std::vector<std::byte> bytes_of(std::string_view text) {
-  std::vector<std::byte> bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
+  const auto bytes = std::as_bytes(std::span{text});
+  return {bytes.begin(), bytes.end()};
 }
 
 class SealedRecordTest : public testing::Test {

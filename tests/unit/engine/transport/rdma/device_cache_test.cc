@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "memory_monitor.h"
+#include "support/eventually.h"
 #include "unit/verbs/fake_verbs.h"
 
 namespace remora::transport {
@@ -60,11 +61,17 @@ TEST_F(RdmaCacheTest, SeriesTellWhatTheCacheDoes) {
   const MemoryLease first = cache->acquire_lease(bytes, later());
   ASSERT_TRUE(first);
   EXPECT_EQ(cache->key_of(first, bytes.subspan(4096)).length_bytes, kCachedBytes - 4096);
-  const MemoryLease second = cache->find_lease(bytes.first(100));
-  ASSERT_TRUE(second);
+  MemoryLease second{};
+  // A search that meets a change of the process's mappings, by any thread, finds nothing.
+  int tries = 0;
+  ASSERT_TRUE(test::eventually([&] {
+    ++tries;
+    second = cache->find_lease(bytes.first(100));
+    return bool{second};
+  }));
   EXPECT_EQ(acquires("miss"), 1);
   EXPECT_EQ(acquires("hit"), 1);
-  EXPECT_EQ(acquires("failed"), 1);
+  EXPECT_EQ(acquires("failed"), tries);
   EXPECT_EQ(value("remora_client_mr_cache_pinned_bytes"), kCachedBytes);
   EXPECT_FALSE(cache->trim()) << "all of it is leased";
   cache->release_lease(first);
