@@ -20,6 +20,16 @@
 
 namespace remora::config::key_builders {
 
+// Sizes in bytes, and durations in nanoseconds.
+constexpr std::uint64_t kKiB = 1ULL << 10U;
+constexpr std::uint64_t kMiB = 1ULL << 20U;
+constexpr std::uint64_t kGiB = 1ULL << 30U;
+constexpr std::uint64_t kTiB = 1ULL << 40U;
+constexpr std::uint64_t kMillisecond = 1'000'000;
+constexpr std::uint64_t kSecond = 1'000 * kMillisecond;
+constexpr std::uint64_t kMinute = 60'000 * kMillisecond;
+constexpr std::uint64_t kHour = 60 * kMinute;
+
 /// How a key reaches its field.
 struct Access {
   void (*write)(ServerConfig&, At, const Value&);

@@ -16,15 +16,6 @@ namespace {
 using namespace key_builders;  // NOLINT(google-build-using-namespace): the words of the table
 using namespace std::string_view_literals;  // NOLINT(google-build-using-namespace): literals only
 
-constexpr std::uint64_t kKiB = 1ULL << 10U;
-constexpr std::uint64_t kMiB = 1ULL << 20U;
-constexpr std::uint64_t kGiB = 1ULL << 30U;
-constexpr std::uint64_t kTiB = 1ULL << 40U;
-constexpr std::uint64_t kMillisecond = 1'000'000;
-constexpr std::uint64_t kSecond = 1'000 * kMillisecond;
-constexpr std::uint64_t kMinute = 60'000 * kMillisecond;
-constexpr std::uint64_t kHour = 60 * kMinute;
-
 // In the order of their enumerators.
 constexpr std::array kAvailabilityWords{"off"sv, "auto"sv, "required"sv};
 constexpr std::array kProtectionWords{"auto"sv, "registrations"sv, "windows"sv,

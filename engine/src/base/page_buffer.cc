@@ -2,22 +2,14 @@
 
 #include <sys/mman.h>
 
+#include "base/sanitizers.h"
+
 namespace remora::detail {
 
 namespace {
 
 // AddressSanitizer watches the ends of arrays, not those of mappings.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kMaps = false;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-constexpr bool kMaps = false;
-#else
-constexpr bool kMaps = true;
-#endif
-#else
-constexpr bool kMaps = true;
-#endif
+constexpr bool kMaps = REMORA_ADDRESS_SANITIZER == 0;
 
 }  // namespace
 

@@ -17,6 +17,7 @@
 #include <remora/system_file.h>
 
 #include "base/core_dump.h"
+#include "base/sanitizers.h"
 
 namespace remora::detail {
 
@@ -42,18 +43,6 @@ Error failed(Operation operation, const char* name, std::uint64_t size_bytes) {
       .with_limit(size_bytes, available_memory_bytes());
 }
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kThreadSanitizer = true;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-constexpr bool kThreadSanitizer = true;
-#else
-constexpr bool kThreadSanitizer = false;
-#endif
-#else
-constexpr bool kThreadSanitizer = false;
-#endif
-
 /// At `address`, if it is not 0 and free there; else anywhere. MAP_FAILED: errno says why.
 void* map_shared(int fd, std::uint64_t size_bytes, std::uint64_t address) noexcept {
   if (address != 0) {
@@ -70,7 +59,7 @@ void* map_shared(int fd, std::uint64_t size_bytes, std::uint64_t address) noexce
 
 std::uint64_t SharedMemory::lasting_address() noexcept {
   // ThreadSanitizer has shadows for other addresses only, and lets no memory be mapped at these.
-  if constexpr (kThreadSanitizer) return 0;
+  if constexpr (REMORA_THREAD_SANITIZER != 0) return 0;
   // Of 47 bits, programs and their heaps are from 0x5555... on, libraries and stacks at the end.
   constexpr std::uint64_t kFirst = 0x2000'0000'0000;
   constexpr std::uint64_t kStep = 1ULL << 30U;

@@ -13,16 +13,12 @@ namespace remora::transport::rdma {
 
 namespace {
 
-/// Vectors that may be used; at least one. Where the kernel does not say which processors are near,
-/// all are.
-std::uint32_t usable_vectors(const verbs::Device& device) {
-  const std::uint32_t all = std::max(1U, device.completion_vector_count());
+/// How many processors are near the device; 0: the kernel does not say.
+std::uint32_t near_processors(const verbs::Device& device) {
   std::ifstream file{"/sys/class/infiniband/" + std::string{device.name()} +
                      "/device/local_cpulist"};
   std::string near;
-  if (!std::getline(file, near)) return all;
-  const std::uint32_t count = count_processors(near);
-  return count == 0 ? all : std::min(all, count);
+  return std::getline(file, near) ? count_processors(near) : 0;
 }
 
 }  // namespace
@@ -50,7 +46,7 @@ std::uint32_t count_processors(std::string_view list) noexcept {
 
 int next_completion_vector(const verbs::Device& device) {
   struct Turns {
-    std::uint32_t usable = 1;
+    std::uint32_t near = 0;
     std::uint32_t next = 0;
   };
   struct Known {
@@ -62,11 +58,11 @@ int next_completion_vector(const verbs::Device& device) {
   const remora::detail::MutexLock lock{known.mutex};
   auto found = known.devices.find(device.name());
   if (found == known.devices.end())
-    found = known.devices.emplace(std::string{device.name()}, Turns{usable_vectors(device)}).first;
+    found = known.devices.emplace(std::string{device.name()}, Turns{near_processors(device)}).first;
   Turns& turns = found->second;
-  // A device of that name may have come back with fewer.
-  const std::uint32_t usable =
-      std::min(turns.usable, std::max(1U, device.completion_vector_count()));
+  // A device of that name may have come back with more or fewer.
+  const std::uint32_t all = std::max(1U, device.completion_vector_count());
+  const std::uint32_t usable = turns.near == 0 ? all : std::min(all, turns.near);
   return static_cast<int>(turns.next++ % usable);
 }
 

@@ -11,14 +11,11 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#if defined(__SANITIZE_THREAD__)
+#include "base/sanitizers.h"
+
+#if REMORA_THREAD_SANITIZER
 #define REMORA_KEPT_FUNCTION [[gnu::noinline]]
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define REMORA_KEPT_FUNCTION [[gnu::noinline]]
-#endif
-#endif
-#if !defined(REMORA_KEPT_FUNCTION)
+#else
 #define REMORA_KEPT_FUNCTION
 #endif
 
