@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "client/datapath/lane_driver.h"
+#include "client/datapath/many_batch.h"
 #include "client/session/lane_ender.h"
 #include "transport/lane.h"
 
@@ -76,6 +77,9 @@ class SessionLanes {
   /// By the destructor of the session.
   void close() noexcept;
 
+  /// Records for calls with many pairs, on any lane. Any thread.
+  [[nodiscard]] ManyBatches& many_batches() noexcept { return many_batches_; }
+
  private:
   [[nodiscard]] static std::size_t thread_number() noexcept;
   [[nodiscard]] LaneDriver& near_thread() const noexcept;
@@ -92,6 +96,7 @@ class SessionLanes {
   /// has begun, lanes_ is complete, and all() reads it without the lock.
   mutable Mutex opening_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_ REMORA_GUARDED_BY(opening_);
+  ManyBatches many_batches_;
 };
 
 }  // namespace remora::detail
