@@ -44,6 +44,7 @@
 
 namespace remora::detail {
 
+/// Starts and stops a server. exception: it owns each part of the server.
 class ServerCore {
  public:
   /// How a server is started: see Server::start().

@@ -151,7 +151,8 @@ using transport::is_atomic;
 }
 
 /// Owned by its submitter, in a queue's table or on a synchronous caller's stack. The submitter
-/// does not touch it from submission until it is in its sink.
+/// does not touch it from submission until it is in its sink. exception: one record has all that an
+/// operation needs, since the data path allocates nothing and no part may stand behind a pointer.
 struct OperationRecord {
   OperationRecord* next;  ///< in the submitted list, then in the driver's backlog
 

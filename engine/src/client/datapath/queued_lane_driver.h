@@ -30,8 +30,9 @@
 
 namespace remora::detail {
 
-/// One class: one lock guards the members, each operation touches most of them, and none may stand
-/// behind another pointer (unit_engine_cost counts the instructions).
+/// Posts operations on a lane that takes requests, and ends them. exception: one lock guards the
+/// members, each operation touches most of them, and none may stand behind another pointer
+/// (unit_engine_cost counts the instructions).
 class QueuedLaneDriver final : public LaneDriver {
  public:
   struct Options {

@@ -68,10 +68,10 @@ inline constexpr std::uint64_t kForeignQueueSerial = kNoQueueSerial - 1;
 /// The error of a call during a call of another thread: a queue has one owner.
 [[nodiscard]] Error not_the_owner(Operation operation) noexcept;
 
-/// One owner at a time. Each operation touches most of the members, and none may stand behind
-/// another pointer (unit_engine_cost counts the instructions). For the same reason queue.cc has the
-/// way of each operation for both QueueCore and Queue, whose functions take those of QueueCore
-/// inline. queue_group.cc has groups of pairs, and queue_core.cc the rest.
+/// One owner at a time. exception: each operation touches most of the members, and none may stand
+/// behind another pointer (unit_engine_cost counts the instructions). For the same reason queue.cc
+/// has the way of each operation for both QueueCore and Queue, whose functions take those of
+/// QueueCore inline. queue_group.cc has groups of pairs, and queue_core.cc the rest.
 class QueueCore final : public OperationOwner, public RevocationListener {
  public:
   /// Errors: kInvalidArgument (depth), kConnectionLost, kOutOfMemory.

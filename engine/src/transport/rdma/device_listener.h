@@ -33,7 +33,8 @@
 
 namespace remora::transport::rdma {
 
-/// The control thread calls, and another one where a function says so.
+/// The control thread calls, and another one where a function says so. exception: Plan has options,
+/// Served and Remains are records of single devices.
 class DeviceListener {
  public:
   struct Plan {

@@ -55,7 +55,8 @@ struct QueuePairCapabilities {
 std::ostream& operator<<(std::ostream& out, const QueuePairCapabilities& capabilities);
 
 /// Every option of a queue pair. Where a value is optional, absent means: what the connection
-/// manager finds, and without it the default that the comment gives.
+/// manager finds, and without it the default that the comment gives. exception: options, each with
+/// a default.
 struct QueuePairOptions {
   std::uint32_t send_depth = 64;
   std::uint32_t receive_depth = 16;
