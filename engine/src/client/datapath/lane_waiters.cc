@@ -8,6 +8,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include <remora/assert.h>
+
 namespace remora::detail {
 
 LaneWaiters::LaneWaiters() : event_{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)} {}
@@ -15,6 +17,7 @@ LaneWaiters::LaneWaiters() : event_{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)} {}
 bool LaneWaiters::take_descriptor() noexcept { return !std::exchange(descriptor_taken_, true); }
 
 void LaneWaiters::give_descriptor_back() noexcept {
+  REMORA_ASSERT(descriptor_taken_, "the caller that took the descriptor gives it back");
   descriptor_taken_ = on_descriptor_ = false;
   // A caller on the condition may take the descriptor now.
   wake_condition();

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <remora/assert.h>
 #include <remora/mutex.h>
 
 #include "base/clock.h"
@@ -34,7 +35,10 @@ class LaneWaiters {
   [[nodiscard]] std::uint64_t begin_wait() noexcept;
   /// Without the lock. Sleeps until the first wake after begin_wait(), or `until`.
   void sleep_until_woken(std::uint64_t wakes_before, Deadline until) noexcept;
-  void end_wait() noexcept { --on_condition_; }
+  void end_wait() noexcept {
+    REMORA_ASSERT(on_condition_ > 0, "a caller that has begun to wait ends its wait once");
+    --on_condition_;
+  }
 
   /// A completion was polled.
   void wake() noexcept {

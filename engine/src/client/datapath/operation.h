@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/queue.h>
 #include <remora/result.h>
 
@@ -79,6 +80,7 @@ class CompletionSink {
   }
   /// Only while ready() is not 0. The operations of a run ended in the order of their chain.
   [[nodiscard]] Run take_run() noexcept {
+    REMORA_ASSERT_HOT(ready() != 0, "a run is taken while one is there");
     const Run run = ring_[runs_taken_++ & mask_];
     taken_ += run.count;
     return run;
@@ -302,6 +304,8 @@ inline LocalPiece next_piece(OperationRecord& operation) noexcept {
 }
 /// The next `length_bytes` of that piece have their requests.
 inline void advance(OperationRecord& operation, std::uint64_t length_bytes) noexcept {
+  REMORA_ASSERT_HOT(length_bytes <= operation.length_bytes - operation.planned_bytes,
+                    "the requests of an operation end where it ends");
   operation.planned_bytes += length_bytes;
   if (operation.request.local != nullptr) operation.request.local += length_bytes;
 }
@@ -328,6 +332,7 @@ struct OperationList {
   }
   /// Only while it is not empty.
   OperationRecord& take_first() noexcept {
+    REMORA_ASSERT_HOT(first != nullptr && count != 0, "a list counts its operations");
     OperationRecord& operation = *first;
     first = operation.next;
     if (first == nullptr) last = nullptr;
@@ -336,6 +341,8 @@ struct OperationList {
   }
   /// Removes the first `taken_count` operations; `after` is the operation behind them, or null.
   void drop_first(std::size_t taken_count, OperationRecord* after) noexcept {
+    REMORA_ASSERT_HOT(taken_count <= count && (after == nullptr) == (taken_count == count),
+                      "a list counts its operations");
     first = after;
     if (after == nullptr) last = nullptr;
     count -= taken_count;

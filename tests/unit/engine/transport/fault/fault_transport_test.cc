@@ -273,6 +273,17 @@ TEST_F(FaultLaneTest, AFailureAmongReorderedRequestsIsThatOfItsOwnRequest) {
   }
 }
 
+using FaultLaneDeathTest = FaultLaneTest;
+
+TEST_F(FaultLaneDeathTest, RequestsArePostedInTheirOrder) {
+  open();
+  post(2);
+  const WorkRequest request;
+  const WorkRequest* const chain = &request;
+  EXPECT_DEATH((void)lane_->post({&chain, 1}, next_ + 1),
+               "a bug in Remora: requests are posted in their order");
+}
+
 TEST_F(FaultLaneTest, ANoticeStaysBehindItsWrite) {
   open({.rates = {.reorder = 1}});
   for (int round = 0; round < 8; ++round) {
