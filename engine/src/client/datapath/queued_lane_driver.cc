@@ -419,7 +419,7 @@ void QueuedLaneDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until)
       const int lane_fd = lane_->event_fd();
       lock.release();
       release_lane();
-      waiters_.sleep_on(lane_fd, until);
+      lane_sleep_.on_descriptor(lane_fd, until);
       lock = std::unique_lock<LightMutex>{mutex_};
       mutex_.assert_held();
       lane_->drain_events();
@@ -448,7 +448,7 @@ void QueuedLaneDriver::sleep_until_woken(std::unique_lock<LightMutex>& lock,
   const std::uint64_t wakes_before = waiters_.begin_wait();
   lock.release();
   release_lane();
-  waiters_.sleep_until_woken(wakes_before, until);
+  lane_sleep_.on_condition(wakes_before, until);
   lock = std::unique_lock<LightMutex>{mutex_};
   mutex_.assert_held();
   waiters_.end_wait();

@@ -26,6 +26,7 @@
 #include "base/light_mutex.h"
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/lane_driver.h"
+#include "client/datapath/lane_sleep.h"
 #include "client/datapath/lane_waiters.h"
 
 namespace remora::detail {
@@ -303,7 +304,8 @@ class QueuedLaneDriver final : public LaneDriver {
   /// Guards the members that follow, and lane_, but for the functions of the lane that any thread
   /// may call. events_ and all of limits_ but the depths do not change once they are set.
   alignas(64) LightMutex mutex_;
-  LaneWaiters waiters_;
+  LaneSleep lane_sleep_;
+  LaneWaiters waiters_ REMORA_GUARDED_BY(mutex_){lane_sleep_};
   /// A set with the event descriptor of the current lane, until that lane ends. Empty where no
   /// descriptors were left.
   std::optional<FdSet> events_;

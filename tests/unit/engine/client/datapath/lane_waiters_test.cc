@@ -7,7 +7,8 @@ namespace remora::detail {
 namespace {
 
 TEST(LaneWaiters, OneCallerAtATimeHasTheDescriptor) {
-  LaneWaiters waiters;
+  LaneSleep sleep;
+  LaneWaiters waiters{sleep};
   EXPECT_TRUE(waiters.take_descriptor());
   EXPECT_FALSE(waiters.take_descriptor());
   waiters.give_descriptor_back();
@@ -16,21 +17,34 @@ TEST(LaneWaiters, OneCallerAtATimeHasTheDescriptor) {
 }
 
 TEST(LaneWaiters, WakeBeforeTheSleepEndsIt) {
-  LaneWaiters waiters;
+  LaneSleep sleep;
+  LaneWaiters waiters{sleep};
   const std::uint64_t before = waiters.begin_wait();
   waiters.wake();
   // Returns although the deadline is far away.
-  waiters.sleep_until_woken(before, Clock::now() + std::chrono::hours{1});
+  sleep.on_condition(before, Clock::now() + std::chrono::hours{1});
   waiters.end_wait();
 }
 
+TEST(LaneWaiters, WakeEndsTheSleepOnTheDescriptor) {
+  LaneSleep sleep;
+  LaneWaiters waiters{sleep};
+  ASSERT_TRUE(waiters.take_descriptor());
+  waiters.announce_sleep();
+  waiters.wake();
+  sleep.on_descriptor(-1, Clock::now() + std::chrono::hours{1});
+  waiters.give_descriptor_back();
+}
+
 TEST(LaneWaitersDeathTest, DescriptorThatWasNotTakenIsNotGivenBack) {
-  LaneWaiters waiters;
+  LaneSleep sleep;
+  LaneWaiters waiters{sleep};
   EXPECT_DEATH(waiters.give_descriptor_back(), "a bug in Remora: the caller that took the desc");
 }
 
 TEST(LaneWaitersDeathTest, WaitThatWasNotBegunDoesNotEnd) {
-  LaneWaiters waiters;
+  LaneSleep sleep;
+  LaneWaiters waiters{sleep};
   EXPECT_DEATH(waiters.end_wait(), "a bug in Remora: a caller that has begun to wait ends its");
 }
 
