@@ -73,7 +73,8 @@ class LocalMemory {
   /// taken again is not registered any more.
   void renew_key(std::size_t domain_index) noexcept;
 
-  // For memory with handles.
+  /// For memory with handles.
+
   /// An operation that is in no queue's table begins, while there is a handle, or ends.
   void begin_use() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
   void end_use() noexcept {

@@ -178,8 +178,8 @@ struct OperationRecord {
   Outcome outcome;
   std::uint64_t old_value;
 
-  // The progress of an operation that is not whole: it is cut at extents, pieces and the lane's
-  // limits, or bounced. Only make_split() initialises these members.
+  /// The progress of an operation that is not whole: it is cut at extents, pieces and the lane's
+  /// limits, or bounced. Only make_split() initialises these members.
   std::span<const transport::WireExtent> extents;
   const void* pieces;             ///< Targets of a read, Sources of a write; null: one piece
   LocalMemory* piece_memory;      ///< of the current piece
@@ -195,7 +195,8 @@ struct OperationRecord {
   std::uint32_t requests_in_flight;
   bool any_posted;
 
-  // For a release of registered memory, which reads tables in any thread (memory_releaser.h).
+  /// For a release of registered memory, which reads tables in any thread (memory_releaser.h).
+
   /// Stands for the memory of an operation in pieces.
   static LocalMemory* several_memories() noexcept {
     static LocalMemory several{std::span<std::byte>{}};

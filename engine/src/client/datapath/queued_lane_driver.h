@@ -40,7 +40,7 @@ class QueuedLaneDriver final : public LaneDriver {
     std::chrono::nanoseconds spin;
     std::size_t domain_index = 0;  ///< of the lane's memory domain
     bool needs_keys = false;       ///< local memory must be registered
-    // Null when !needs_keys.
+    /// Null when !needs_keys.
     std::shared_ptr<SlotStore> bounce;      ///< slots for memory that is not registered
     std::shared_ptr<LocalMemory> zeroes{};  ///< the bytes that write_zeroes sends
     /// Registers the unregistered memory of transfers of `cache_from_bytes` or more; null: that
@@ -188,7 +188,7 @@ class QueuedLaneDriver final : public LaneDriver {
     return !inbox_.compare_exchange_strong(none, nullptr, std::memory_order_acq_rel);
   }
 
-  // All below with the lock held.
+  /// All below with the lock held.
   void take_inbox() noexcept REMORA_REQUIRES(mutex_);
   void add_to_backlog(OperationList& operations) noexcept REMORA_REQUIRES(mutex_);
   void progress() noexcept REMORA_REQUIRES(mutex_);

@@ -59,7 +59,8 @@ class CoroutineInbox {
     notifier_.notify();
   }
 
-  // By the owner.
+  /// By the owner.
+
   /// Runs the jobs posted by now, the oldest first; returns their number.
   std::size_t run_all() noexcept { return jobs_.run_all(); }
   /// The same; a job that is posted from now on makes the descriptor readable.

@@ -33,7 +33,7 @@ struct QueueGroup {
   ManyOutcome* outcome = nullptr;   ///< of this pair, where the caller wants it
   std::uint32_t index = 0;          ///< of the pair
 
-  // In the head only.
+  /// In the head only.
   std::uint32_t left_count = 0;    ///< pairs that have not ended, or are not handed out
   std::uint32_t failed_index = 0;  ///< of the failed pair that stands first
   Ticket failed{};                 ///< the head's ticket, once a pair has failed

@@ -38,7 +38,8 @@ class SessionLanes {
   /// mapped.
   Result<std::vector<std::unique_ptr<transport::Lane>>> open_again(Deadline deadline);
 
-  // Only once the session has begun.
+  /// Only once the session has begun.
+
   /// All lanes are alike. A completion on one lane says nothing of operations on another.
   /// Not checked by clang: once the session has begun, lanes_ does not change.
   [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& all() const noexcept
@@ -64,7 +65,7 @@ class SessionLanes {
   /// False: the new lanes can do less than the old ones.
   [[nodiscard]] bool replace(std::vector<std::unique_ptr<transport::Lane>> lanes) noexcept;
 
-  // Also while the session begins. Any thread.
+  /// Also while the session begins. Any thread.
   [[nodiscard]] bool any_broken() const noexcept;
   [[nodiscard]] bool any_breaking() const noexcept;
   /// The fault that broke the first of the lanes, if an operation did.

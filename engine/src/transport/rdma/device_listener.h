@@ -118,7 +118,7 @@ class DeviceListener {
   bool every_address_ = false;  ///< the listener is of no device alone
   std::vector<std::string> names_;
   std::vector<std::string> atomic_domains_;
-  // Set while the server starts.
+  /// Set while the server starts.
   std::vector<MemoryStretch> pool_;
   std::shared_ptr<void> hold_;
   bool leases_ = false;
