@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that no class of the product has more than 25 data members.
+"""Checks that no class of the product has more than 25 data members, and no source 500 lines.
 
 The members of a nested class count to the class around it; static ones do not count. A class that
 must have more says so in the comment above it: `exception: ` and the reason. Prints `file:line:
-what` for each class that is too large, and for each exception that is not needed.
+what` for each class that is too large, and for each exception that is not needed. Sources of tests
+have at most 500 lines, too.
 
 The classes are found by their text, without a compiler: a member is a statement in the body of a
 class that declares no function, type or static member.
@@ -15,6 +16,7 @@ import sys
 import checks
 
 MEMBERS_MAX = 25
+LINES_MAX = 500
 # Classes that are being split. An entry is removed with the split.
 BEING_SPLIT = (("engine/src/transport/tcp/lane.h", "TcpLane"),
                ("engine/src/transport/tcp/server_lane.h", "ServerLane"))
@@ -132,12 +134,16 @@ def classes_in(text):
 def check_tree(root, paths):
     findings, checked = [], 0
     for path in sorted(paths):
-        if not path.endswith(SOURCE) or not path.startswith(SCOPE):
+        if not path.endswith(SOURCE) or not path.startswith((*SCOPE, "tests/")):
             continue
         text = checks.read(root, path)
         if text is None:
             continue
         checked += 1
+        if (lines := text.count("\n")) > LINES_MAX:
+            findings.append(f"{path}:{LINES_MAX + 1}: {lines} lines, more than {LINES_MAX}: split it")
+        if path.startswith("tests/"):
+            continue
         for name, line, members, comment in classes_in(text):
             excepted = (path, name) in BEING_SPLIT or EXCEPTION.search(comment)
             if members > MEMBERS_MAX and not excepted:
@@ -203,6 +209,8 @@ CLEAN = [
     ("verbs/src/f.h", "class A {\n" + members(25) + "\n};\nclass B {\n" + members(25) + "\n};"),
     ("tests/unit/a.cc", "class A {\n" + members(26) + "\n};"),
 ]
+# A seed begins with a line and ends with one.
+LONG = "int a;\n" * (LINES_MAX - 1)
 NOT_NEEDED = ("verbs/src/g.h", "/// exception: a reason\nclass A {\n" + members(25) + "\n};")
 
 
@@ -211,6 +219,10 @@ def self_test():
              for path, text in SEEDED]
     seeds += [checks.Seed(path, f"#pragma once\n{text}\n") for path, text in CLEAN]
     seeds.append(checks.Seed(*NOT_NEEDED, "is not needed", range(2, 3)))
+    seeds += [checks.Seed(f"{folder}/a.cc", f"#pragma once\n{LONG}{more}", expected,
+                          range(LINES_MAX + 1, LINES_MAX + 2))
+              for folder in ("engine/src", "tests/unit")
+              for more, expected in (("", ""), ("int b;\n", "501 lines"))]
     return checks.self_test("classes", check_tree, seeds)
 
 

@@ -9,6 +9,7 @@
 #include "hosts.h"
 #include "key_builders.h"
 #include "key_checks.h"
+#include "key_words.h"
 
 namespace remora::config {
 namespace {
@@ -24,18 +25,6 @@ constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kSecond = 1'000 * kMillisecond;
 constexpr std::uint64_t kMinute = 60'000 * kMillisecond;
 constexpr std::uint64_t kHour = 60 * kMinute;
-
-// In the order of their enumerators.
-constexpr std::array kAvailabilityWords{"off"sv, "auto"sv, "required"sv};
-constexpr std::array kProtectionWords{"auto"sv, "registrations"sv, "windows"sv,
-                                      "windows-unchecked"sv};
-constexpr std::array kAnyDeviceWords{"auto"sv};
-constexpr std::array kHugePagesWords{"never"sv, "try"sv, "require"sv, "1GiB"sv};
-constexpr std::array kAuthWords{"none"sv, "keys"sv};
-constexpr std::array kLogLevelWords{"trace"sv, "debug"sv, "info"sv, "warn"sv, "error"sv, "off"sv};
-constexpr std::array kMtuWords{"256"sv, "512"sv, "1024"sv, "2048"sv, "4096"sv};
-constexpr std::array kRightWords{"read"sv, "write"sv, "atomic"sv};
-constexpr std::array kAccessWords{"read"sv, "write"sv, "atomic"sv, "admin"sv};
 
 constexpr Access kAuth{[](ServerConfig& c, At, const Value& v) {
                          c.auth = std::get<std::string>(v) == "keys" ? Auth::kKeys : Auth::kNone;
