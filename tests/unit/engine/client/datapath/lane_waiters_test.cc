@@ -7,8 +7,8 @@ namespace remora::detail {
 namespace {
 
 TEST(LaneWaiters, OneCallerAtATimeHasTheDescriptor) {
-  LaneSleep sleep;
-  LaneWaiters waiters{sleep};
+  LaneSleep lane_sleep;
+  LaneWaiters waiters{lane_sleep};
   EXPECT_TRUE(waiters.take_descriptor());
   EXPECT_FALSE(waiters.take_descriptor());
   waiters.give_descriptor_back();
@@ -17,34 +17,34 @@ TEST(LaneWaiters, OneCallerAtATimeHasTheDescriptor) {
 }
 
 TEST(LaneWaiters, WakeBeforeTheSleepEndsIt) {
-  LaneSleep sleep;
-  LaneWaiters waiters{sleep};
+  LaneSleep lane_sleep;
+  LaneWaiters waiters{lane_sleep};
   const std::uint64_t before = waiters.begin_wait();
   waiters.wake();
   // Returns although the deadline is far away.
-  sleep.on_condition(before, Clock::now() + std::chrono::hours{1});
+  lane_sleep.on_condition(before, Clock::now() + std::chrono::hours{1});
   waiters.end_wait();
 }
 
 TEST(LaneWaiters, WakeEndsTheSleepOnTheDescriptor) {
-  LaneSleep sleep;
-  LaneWaiters waiters{sleep};
+  LaneSleep lane_sleep;
+  LaneWaiters waiters{lane_sleep};
   ASSERT_TRUE(waiters.take_descriptor());
   waiters.announce_sleep();
   waiters.wake();
-  sleep.on_descriptor(-1, Clock::now() + std::chrono::hours{1});
+  lane_sleep.on_descriptor(-1, Clock::now() + std::chrono::hours{1});
   waiters.give_descriptor_back();
 }
 
 TEST(LaneWaitersDeathTest, DescriptorThatWasNotTakenIsNotGivenBack) {
-  LaneSleep sleep;
-  LaneWaiters waiters{sleep};
+  LaneSleep lane_sleep;
+  LaneWaiters waiters{lane_sleep};
   EXPECT_DEATH(waiters.give_descriptor_back(), "a bug in Remora: the caller that took the desc");
 }
 
 TEST(LaneWaitersDeathTest, WaitThatWasNotBegunDoesNotEnd) {
-  LaneSleep sleep;
-  LaneWaiters waiters{sleep};
+  LaneSleep lane_sleep;
+  LaneWaiters waiters{lane_sleep};
   EXPECT_DEATH(waiters.end_wait(), "a bug in Remora: a caller that has begun to wait ends its");
 }
 

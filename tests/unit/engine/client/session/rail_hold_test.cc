@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 
 TEST(RailHold, FirstHoldIsDueAtOnceAndShort) {
-  const RailHold hold;
+  const RailHold hold{};
   EXPECT_TRUE(hold.is_due(Clock::now()));
   EXPECT_EQ(hold.time(), RailHold::kFirstTime);
 }

@@ -40,7 +40,7 @@ TEST(TransitionMutexDeathTest, UnlockWithABrokenLaneLeftEndsTheProcess) {
 }
 
 TEST(TransitionMutexDeathTest, AssertHeldOfAThreadThatDoesNotHoldItEndsTheProcess) {
-  const TransitionMutex mutex;
+  TransitionMutex mutex;
   EXPECT_DEATH(mutex.assert_held(), "a bug in Remora: a function of a transition runs in its");
 }
 
