@@ -27,10 +27,11 @@ TEST(Assert, IsOneStatement) {
 }
 
 TEST(AssertDeathTest, HotOneIsTestedOnlyWithASanitizer) {
-  if constexpr (detail::kHotAssertions)
+  if constexpr (detail::kHotAssertions) {
     EXPECT_DEATH(REMORA_ASSERT_HOT(false, "left out elsewhere"), "a bug in Remora: left out");
-  else
+  } else {
     REMORA_ASSERT_HOT(false, "left out elsewhere");
+  }
 }
 
 TEST(Assert, HotOneIsOneStatement) {

@@ -53,8 +53,9 @@ TEST(LocalMemoryDeathTest, UseThatHasNotBegunDoesNotEnd) {
   LocalMemory memory{std::span<std::byte>{}, LocalMemory::Handles::kCopied};
   memory.begin_use();
   memory.end_use();
-  if constexpr (kHotAssertions)
+  if constexpr (kHotAssertions) {
     EXPECT_DEATH(memory.end_use(), "a bug in Remora: a use of memory ends once");
+  }
 }
 
 /// Sets vm.nr_hugepages for a while, where that is allowed. One test at a time, of all processes.

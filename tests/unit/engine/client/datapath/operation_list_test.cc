@@ -43,24 +43,27 @@ TEST(OperationList, RemoveNamesTheOperationBehind) {
 
 TEST(OperationListDeathTest, EmptyListHasNoFirstOperation) {
   OperationList list;
-  if constexpr (kHotAssertions)
+  if constexpr (kHotAssertions) {
     EXPECT_DEATH((void)list.take_first(), "a bug in Remora: a list counts its operations");
+  }
 }
 
 TEST(OperationListDeathTest, NoMoreOperationsAreDroppedThanThereAre) {
   OperationRecord record{};
   OperationList list;
   list.append(record);
-  if constexpr (kHotAssertions)
+  if constexpr (kHotAssertions) {
     EXPECT_DEATH(list.drop_first(2, nullptr), "a bug in Remora: a list counts its operations");
+  }
 }
 
 TEST(CompletionSinkDeathTest, NoRunIsTakenFromAnEmptySink) {
   std::array<CompletionSink::Run, 1> ring{};
   CompletionSink sink{ring};
   EXPECT_EQ(sink.ready(), 0U);
-  if constexpr (kHotAssertions)
+  if constexpr (kHotAssertions) {
     EXPECT_DEATH((void)sink.take_run(), "a bug in Remora: a run is taken while one is there");
+  }
 }
 
 }  // namespace
