@@ -11,6 +11,10 @@ and, inside engine/src/client, too:
 
     engine/ -> queue/ -> region/ -> session/ -> services/ -> datapath/
 
+and, inside engine/src/server:
+
+    server/ -> server/warm/ -> server/memory/
+
 Read from the files as they stand: include lines, the names of verbs types in headers, and the
 targets that a room's CMakeLists.txt links. Prints `file:line: what` for each violation.
 """
@@ -38,7 +42,9 @@ SEAM = {"transport", "protocol", "base"}
 CLIENT_FOLDERS = ["client/engine", "client/queue", "client/region", "client/session",
                   "client/services", "client/datapath"]
 ENGINE_LAYERS = {
-    "server": SEAM,
+    "server": SEAM | {"server/warm", "server/memory"},
+    "server/warm": SEAM | {"server/memory"},
+    "server/memory": SEAM,
     "client": SEAM,
     **{folder: SEAM | set(CLIENT_FOLDERS[place + 1:])
        for place, folder in enumerate(CLIENT_FOLDERS)},
@@ -246,6 +252,12 @@ SEEDED = [
      "must not include client/services/"),
     ("engine/src/client/datapath/b.h", '#include "transport/fault/core.h"',
      "must not include transport/fault/"),
+    ("engine/src/server/warm/a.cc", '#include "server/server_metrics.h"',
+     "must not include server/"),
+    ("engine/src/server/memory/a.h", '#include "server/region_manager.h"',
+     "must not include server/"),
+    ("engine/src/server/memory/b.cc", '#include "server/warm/warm_memory.h"',
+     "must not include server/warm/"),
     ("engine/src/transport/a.h", '#include "server/server_core.h"', "must not include server/"),
     ("engine/src/transport/b.cc", '#include "transport/tcp/lane.h"',
      "must not include transport/tcp/"),
@@ -286,6 +298,10 @@ CLEAN = [
      '#include "transport/fault/core.h"\n#include "client/datapath/operation.h"'),
     ("engine/src/client/region/b.cc",
      '#include "client/session/session_core.h"\n#include "client/region/region_grant.h"'),
+    ("engine/src/server/c.cc",
+     '#include "server/warm/warm_memory.h"\n#include "server/memory/pool.h"'),
+    ("engine/src/server/warm/b.cc",
+     '#include "server/memory/pool.h"\n#include "base/random_id.h"'),
     ("engine/src/transport/tcp/b.h", '#include "transport/lane.h"\n#include "transport/tcp/wire.h"'),
     ("engine/src/protocol/b.cc", '#include "base/clock.h"\n#include "remora_control.pb.h"'),
     ("engine/c/src/c.cc", "#include <remora/engine/engine.h>\n#include <remora/remora_c.h>"),

@@ -17,7 +17,7 @@ NOT_ONE = "say what there is none of: \"no client\", \"no thread\", ..."
 # The word, in lower case, with its forms; and what to write instead.
 WORDS = [
     ("who whom whoever whomever somebody someone anybody anyone everybody everyone", ACTOR),
-    ("nobody", NOT_ONE),
+    ("nobody nobodys", NOT_ONE),
     ("zombie zombies", "orphaned mapping, orphaned bytes"),
     ("stranger strangers", "rejected connection, other clients, peer that does not authenticate"),
     ("door doors", "listener"),
@@ -48,9 +48,11 @@ PHRASES = [
     ("nic series", "device_metrics"),
     ("log limit", "log_rate_limiter"),
 ]
+# Names in code.
+CONSTANTS = [(re.compile(r"^k?(?:[A-Z]\w*)?Most$"), "max, as in kMaxSessions")]
 # Names in code of the product.
 NAMES = [
-    (re.compile(r"^(?:k?[A-Z]\w*Most|(?!.*\bat_)(?:\w+_)?(?<!at_)most)_?$"), "max, as in kMaxSessions"),
+    (re.compile(r"^(?:[A-Z]\w*Most_|(?!.*\bat_)(?:\w+_)?(?<!at_)most_?)$"), "max, as in max_sessions_"),
     (re.compile(r"^hear_?$"), "touch"),
     (re.compile(r"^alone_?$"), "detached"),
 ]
@@ -124,10 +126,11 @@ def check_text(path, text, allowed):
         text = unreleased(text)
     text = without_allowed(text, allowed)
     found = list(findings_in(text))
-    if path.endswith(CODE) and not path.startswith("tests/"):
+    if path.endswith(CODE):
         code = without_texts(path, text)
+        names = CONSTANTS if path.startswith("tests/") else CONSTANTS + NAMES
         for name in NAME.finditer(code):
-            found += [(name.start(), name.group(0), advice) for pattern, advice in NAMES
+            found += [(name.start(), name.group(0), advice) for pattern, advice in names
                       if pattern.match(name.group(0))]
     return sorted({(text.count("\n", 0, at) + 1, word, advice) for at, word, advice in found})
 
@@ -183,6 +186,9 @@ SEEDED = [
     ("engine/src/base/c.h", "int half = 0;  // half-open ones", "half-open"),
     ("engine/src/base/d.h", "constexpr int kSessionsMost = 3;", "kSessionsMost"),
     ("engine/src/base/g.h", "int most_ = 0;", "most_"),
+    ("engine/src/base/h.h", "constexpr int kMost = 3;", "kMost"),
+    ("tests/unit/engine/a_test.cc", "constexpr int kMost = 3;", "kMost"),
+    ("tests/fuzz/a.cc", "enum class Key { kOther, kNobodys };", "Nobodys"),
     ("engine/src/base/e.h", "void lend_memory();", "lend"),
     ("engine/include/remora/a.h", "bool greeted() const;", "greeted"),
     ("engine/include/remora/b.h", "/// The fate of a session.", "fate"),

@@ -29,7 +29,7 @@ esac
 rest='^(apps\.|Protection/|Fault/RdmaPeersTest/'
 rest+='|Verbs(Api|Connection|Device|Examples|Loopback|Memory|Overrun|Perftest|Process|Transport|TwoGuests)\.'
 rest+='|Conformance/(Auth|Batch|BatchNotify|Buffer|Descriptors|Error|ErrorWords|Extent|FaultTransport'
-rest+='|Lifecycle|Lock|Misuse|Pattern|Pieces|Removal|RequestPace|Resize|Series|ServerReturn|ServerStop'
+rest+='|Lifecycle|Lock|Misuse|Pattern|Pieces|Removal|RequestThrottle|Resize|Series|ServerReturn|ServerStop'
 rest+='|SessionLimits)Test/)'
 case $part in
   all) choice=() ;;

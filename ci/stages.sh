@@ -58,6 +58,8 @@ stage_shellcheck() {
 stage_layers() {
   ci/check_layers.py --self-test
   ci/check_layers.py
+  ci/check_classes.py --self-test
+  ci/check_classes.py
   ci/check_words.py --self-test
   ci/check_words.py
   ci/check_names.py --self-test

@@ -81,8 +81,8 @@ class Commands {
 /// The action of the subcommand that was parsed last; set by Commands::on_run().
 std::function<Outcome()>& chosen_action();
 
-// Options with the project's own units. A value that does not parse is a usage error whose text
-// says what would be right.
+/// Options with the project's own units. A value that does not parse is a usage error whose text
+/// says what would be right.
 
 /// `64KiB`; see config::parse_size().
 CLI::Option* add_size(CLI::App* app, const std::string& name, std::uint64_t& value,

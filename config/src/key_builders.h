@@ -42,7 +42,7 @@ std::optional<Value> holding(Source&& source) {
   return std::optional<Value>{std::in_place, std::in_place_type<T>, std::forward<Source>(source)};
 }
 
-// Each takes a stateless lambda from (config, region) to a reference to the field.
+/// Each takes a stateless lambda from (config, region) to a reference to the field.
 template <typename Field>
 constexpr Access boolean(Field /*field*/) {
   return {[](ServerConfig& c, At r, const Value& v) { Field{}(c, r) = std::get<bool>(v); },
@@ -81,7 +81,7 @@ constexpr Access text(Field /*field*/) {
           }};
 }
 
-// An enumeration whose to_string() gives the words; `find` turns a word back.
+/// An enumeration whose to_string() gives the words; `find` turns a word back.
 template <typename Enum, typename Field>
 constexpr Access choice(Field /*field*/) {
   return {[](ServerConfig& c, At r, const Value& v) {
@@ -97,7 +97,7 @@ constexpr Access choice(Field /*field*/) {
           }};
 }
 
-// A key that has been checked; the text is not kept.
+/// A key that has been checked; the text is not kept.
 template <typename Field>
 constexpr Access secret_key(Field /*field*/) {
   return {[](ServerConfig& c, At at, const Value& v) {
@@ -109,7 +109,7 @@ constexpr Access secret_key(Field /*field*/) {
           }};
 }
 
-// Not set where it is 0.
+/// Not set where it is 0.
 template <typename Field>
 constexpr Access optional_number(Field field) {
   Access access = number(field);
@@ -120,7 +120,7 @@ constexpr Access optional_number(Field field) {
   return access;
 }
 
-// Not set where the field is empty; every number means something.
+/// Not set where the field is empty; every number means something.
 template <typename Field>
 constexpr Access settable_number(Field /*field*/) {
   return {[](ServerConfig& c, At at, const Value& v) {
@@ -134,7 +134,7 @@ constexpr Access settable_number(Field /*field*/) {
           }};
 }
 
-// Not set where it is empty.
+/// Not set where it is empty.
 template <typename Field>
 constexpr Access optional_text(Field field) {
   Access access = text(field);
@@ -145,7 +145,7 @@ constexpr Access optional_text(Field field) {
   return access;
 }
 
-// A map's or list's own entry.
+/// A map's or list's own entry.
 constexpr Key group(std::string_view path, KeyType type, std::string_view help,
                     std::uint64_t max = 0) {
   Key key;
@@ -180,7 +180,7 @@ constexpr Key free_text(std::string_view path, std::string_view accepts,
   return key;
 }
 
-// One name or a list of them; `single_only` are words that stand in no list.
+/// One name or a list of them; `single_only` are words that stand in no list.
 constexpr Key names(std::string_view path, std::string_view accepts,
                     bool (*check)(std::string_view), std::span<const std::string_view> single_only,
                     std::uint64_t max, Access access, std::string_view help) {
@@ -207,7 +207,7 @@ constexpr Key typed(Key key) {
   return key;
 }
 
-// A list of maps, which are elements of a vector of the struct.
+/// A list of maps, which are elements of a vector of the struct.
 template <typename Field>
 constexpr Key list(std::string_view path, Field /*field*/, std::uint64_t min, std::uint64_t max,
                    std::string_view help) {

@@ -122,12 +122,12 @@ class CallbackLossTest : public ConformanceTest {
 
 TEST_P(CallbackLossTest, ServerKilledMidFlightEndsEachOnceWithinItsDeadline) {
   const Region region = make_region({.size_bytes = 1_MiB});
-  constexpr std::size_t kMost = 1U << 20U;
+  constexpr std::size_t kMaxEnds = 1U << 20U;
   const Timed timed;
   std::vector<std::byte> bytes = noise(1_MiB, 70);
   std::optional<CallbackQueue> queue =
       region.callback_queue({.depth = 32, .deadline = kDeadline}).value();
-  std::vector<std::uint8_t> ended(kMost);  // the poller's, until the queue is gone
+  std::vector<std::uint8_t> ended(kMaxEnds);  // the poller's, until the queue is gone
   std::size_t wrong = 0;
   std::atomic<bool> lost{false};
   std::size_t taken = 0;
@@ -136,7 +136,7 @@ TEST_P(CallbackLossTest, ServerKilledMidFlightEndsEachOnceWithinItsDeadline) {
     kill_server();
   }};
   const auto began = Clock::now();
-  while (taken < kMost && Clock::now() - began < 20s) {
+  while (taken < kMaxEnds && Clock::now() - began < 20s) {
     const Kind kind = taken % 2 == 0 ? Kind::kRead : Kind::kAtomic;
     const auto told = [&, kind, sent = Clock::now()](Completion& completion) {
       if (ended[completion.tag()]++ != 0 || !timed.took_at_most(kDeadline + kGrace, sent)) ++wrong;

@@ -117,10 +117,10 @@ TEST_P(MechanismTest, ServerSaysWhatItChoseAndWhy) {
 // A session has one registration for the control channel, one for the lane, and one for each
 // extent.
 TEST_P(MechanismTest, RegistrationsAreCountedAndBounded) {
-  constexpr std::uint32_t kMost = 6;
+  constexpr std::uint32_t kMaxRegistrations = 6;
   config::ServerConfig config = configuration();
   config.transports.rdma_protection = config::RdmaProtection::kRegistrations;
-  config.limits.registrations_max = kMost;
+  config.limits.registrations_max = kMaxRegistrations;
   start(config);
   make("small", 64_KiB);
   make("long", 3_MiB);
@@ -137,7 +137,7 @@ TEST_P(MechanismTest, RegistrationsAreCountedAndBounded) {
     EXPECT_EQ(refused.error().code(), Code::kLimitExceeded) << refused.error();
     EXPECT_EQ(refused.error().subject(), "limits.registrations_max") << refused.error();
     EXPECT_GT(refused.error().asked(), refused.error().allowed());
-    EXPECT_EQ(refused.error().allowed(), kMost);
+    EXPECT_EQ(refused.error().allowed(), kMaxRegistrations);
     EXPECT_EQ(registrations(), with_one) << "a refusal takes nothing";
     // The open region still works, and a closed one makes room.
     EXPECT_TRUE(small->fetch_add(ByteOffset{0}, 1));

@@ -226,10 +226,11 @@ TEST_P(ProtectionTest, KeyOfAClosedGrantIsRefused) {
 
 /// Each refusal breaks a lane. The client resumes the session each time, to try another key.
 TEST_P(ProtectionTest, SessionThatIsRefusedTooOftenEndsAndIsToldWhy) {
-  constexpr std::uint32_t kMost = 2;  // few, so that the token bucket does not refill meanwhile
+  constexpr std::uint32_t kMaxResumes =
+      2;  // few, so that the token bucket does not refill meanwhile
   server_->stop();
   config::ServerConfig config = server_config(GetParam(), {.piece_bytes = 1U << 20U});
-  config.limits.resumes_per_minute = kMost;
+  config.limits.resumes_per_minute = kMaxResumes;
   config.limits.session_keep = std::chrono::seconds{1};  // TearDown() waits until it is over
   server_ = Server::start(config).value();
   address_ = {listen_address(GetParam()), server_->port()};
@@ -242,11 +243,11 @@ TEST_P(ProtectionTest, SessionThatIsRefusedTooOftenEndsAndIsToldWhy) {
   transport::LaneTicket first{};
   std::optional<RawSession> session{std::in_place, address_, GetParam(), &first};
   first = session->ticket();
-  for (std::uint32_t times = 0; times <= kMost; ++times) {
+  for (std::uint32_t times = 0; times <= kMaxResumes; ++times) {
     const auto [start, length, address, key] = session->open("target", Rights::kRead).extents[0];
     EXPECT_EQ(session->run(Opcode::kWrite, address, key, 8), CompletionStatus::kRemoteAccessError);
     session.reset();
-    if (times < kMost) {
+    if (times < kMaxResumes) {
       session.emplace(address_, GetParam(), &first);
       ASSERT_EQ(session->ticket().session_id, first.session_id) << "it was not resumed";
       continue;

@@ -268,13 +268,13 @@ TEST_P(WindowsTest, ClientThatDoesNotSayThatItCanGetsARegistration) {
 }
 
 TEST_P(WindowsTest, WindowsAreCountedAndBounded) {
-  constexpr std::uint32_t kMost = 6;
+  constexpr std::uint32_t kMaxWindows = 6;
   config::ServerConfig config = configuration();
-  config.limits.windows_max = kMost;
+  config.limits.windows_max = kMaxWindows;
   start(config);
   make("small", 64_KiB);
   const std::uint64_t extents = make("long", 768_KiB).extent_count;
-  ASSERT_GE(2 * extents, kMost - 1);
+  ASSERT_GE(2 * extents, kMaxWindows - 1);
   auto engine = Engine::open({.lanes = 2}).value();
   std::optional<Region> small = engine.open_region(uri("small"), Rights::kAll).value();
   EXPECT_EQ(windows(), 2.0);
@@ -283,7 +283,7 @@ TEST_P(WindowsTest, WindowsAreCountedAndBounded) {
   EXPECT_EQ(refused.error().code(), Code::kLimitExceeded) << refused.error();
   EXPECT_EQ(refused.error().subject(), "limits.windows_max") << refused.error();
   EXPECT_EQ(refused.error().asked(), 2 + 2 * extents);
-  EXPECT_EQ(refused.error().allowed(), kMost);
+  EXPECT_EQ(refused.error().allowed(), kMaxWindows);
   EXPECT_EQ(windows(), 2.0) << "a refusal takes nothing";
   EXPECT_TRUE(small->fetch_add(ByteOffset{0}, 1));
   for (int i = 0; i < 8; ++i) {

@@ -145,6 +145,27 @@ void Flights::engine_rounds() {
   if (lost_ != 0) wrong("the session was lost");
 }
 
+/// Breaks the lane by an operation whose deadline passes. When that was.
+Clock::time_point Flights::break_by_deadline(Queue& queue, Queue& breaker, SlotPool& slots) {
+  breaker.read(ByteOffset{200 * Memory::kBlockBytes}, slots.take(), 0);
+  breaker.submit().value();
+  for (const Completion& completion : breaker.wait(1)) {
+    ++ends_[completion.ok() ? "ok" : status_of(completion.error().code())];
+    if (completion.ok() || completion.error().code() != Code::kTimedOut)
+      wrong("the operation that was to break the lane ended otherwise");
+  }
+  const Clock::time_point broken = Clock::now();
+  // With the link still cut: what cannot be known is said at once, what can be repeated waits.
+  std::size_t ended = 0;
+  while (ended < Memory::kWrites + Memory::kAdds && awake_since(broken) < kGraceOfVerdict) {
+    ended += take(queue, broken);
+    std::this_thread::sleep_for(5ms);
+  }
+  if (ended != Memory::kWrites + Memory::kAdds)
+    wrong("I3: " + std::to_string(ended) + " writes and atomics had ended in time");
+  return broken;
+}
+
 bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool& slots,
                            std::uint64_t round) {
   told_ = {};
@@ -187,22 +208,7 @@ bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
     expect_none(queue, "while the client stood still");
     command(options_.release);
   } else {
-    breaker.read(ByteOffset{200 * Memory::kBlockBytes}, slots.take(), 0);
-    breaker.submit().value();
-    for (const Completion& completion : breaker.wait(1)) {
-      ++ends_[completion.ok() ? "ok" : status_of(completion.error().code())];
-      if (completion.ok() || completion.error().code() != Code::kTimedOut)
-        wrong("the operation that was to break the lane ended otherwise");
-    }
-    broken = Clock::now();
-    // With the link still cut: what cannot be known is said at once, what can be repeated waits.
-    std::size_t ended = 0;
-    while (ended < Memory::kWrites + Memory::kAdds && awake_since(broken) < kGraceOfVerdict) {
-      ended += take(queue, broken);
-      std::this_thread::sleep_for(5ms);
-    }
-    if (ended != Memory::kWrites + Memory::kAdds)
-      wrong("I3: " + std::to_string(ended) + " writes and atomics had ended in time");
+    broken = break_by_deadline(queue, breaker, slots);
     command(options_.release);
   }
   // With `--end server` the client is not told, since its link is still cut when its lanes go: it

@@ -146,6 +146,7 @@ class Flights {
   static std::uint64_t generation(std::uint64_t round) { return round + 2; }
 
   void engine_rounds();
+  Clock::time_point break_by_deadline(Queue& queue, Queue& breaker, SlotPool& slots);
   /// False: it was void.
   bool engine_round(const Engine& engine, const Region& region, SlotPool& slots,
                     std::uint64_t round);

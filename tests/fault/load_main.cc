@@ -111,21 +111,28 @@ void log_from(const std::string& level) {
                         : remora::LogLevel::kWarning);
 }
 
-int run(int argc, char** argv) {
+/// The command line.
+struct Command {
   remora::fault::LoadOptions options;
+  double seconds = 10;
+  bool json = false;
+  std::string lie;
+  std::string log;
+};
+
+/// Nothing where the program may run, else its exit status.
+std::optional<int> parse(int argc, char** argv, Command& command) {
+  remora::fault::LoadOptions& options = command.options;
   CLI::App app{
       "A load on one region that verifies what it reads, counts how operations end and records its "
       "atomics.\nUses blocks 0 to 288 of 4 KiB of the region, with the default threads and depth."
       "\nExit status: 0 nothing is wrong, 1 a promise was broken, 2 misuse, 3 it could not run."};
-  double seconds = 10;
   std::int64_t deadline_ms = options.deadline.count();
   std::int64_t control_ms = options.control_deadline.count();
   double reconnect_s = 30;
-  bool json = false;
-  std::string lie;
-  std::string log;
   app.add_option("--uri", options.uri, "remora://HOST:PORT/REGION?transport=...")->required();
-  app.add_option("--seconds", seconds, "how long, at most")->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--seconds", command.seconds, "how long, at most")
+      ->check(CLI::Range(0.1, 86400.0));
   app.add_option("--operations", options.operations,
                  "end when so many have ended; fewer in --seconds: exit status 3")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}));
@@ -148,10 +155,11 @@ int run(int argc, char** argv) {
   app.add_option("--reconnect-seconds", reconnect_s, "how long a session is tried to be resumed");
   app.add_flag("--fresh", options.fresh, "the region is new and zero: check that it is");
   app.add_option("--page", options.page, "file for what other processes want to know");
-  app.add_option("--lie", lie, "seeds a violation of I8")
+  app.add_option("--lie", command.lie, "seeds a violation of I8")
       ->check(CLI::IsMember{{"keeps-descriptor", "keeps-thread", "keeps-engine"}});
-  app.add_flag("--json", json, "the report as one line of JSON");
-  app.add_option("--log", log, "lines of the library from this level on go to standard error")
+  app.add_flag("--json", command.json, "the report as one line of JSON");
+  app.add_option("--log", command.log,
+                 "lines of the library from this level on go to standard error")
       ->check(CLI::IsMember{{"debug", "info", "warning"}});
   try {
     app.parse(argc, argv);
@@ -164,7 +172,7 @@ int run(int argc, char** argv) {
                  "rate\n";
     return 2;
   }
-  options.duration = milliseconds{static_cast<std::int64_t>(seconds * 1000)};
+  options.duration = milliseconds{static_cast<std::int64_t>(command.seconds * 1000)};
   options.deadline = milliseconds{deadline_ms};
   options.control_deadline = milliseconds{control_ms};
   options.reconnect_for = milliseconds{static_cast<std::int64_t>(reconnect_s * 1000)};
@@ -172,43 +180,57 @@ int run(int argc, char** argv) {
   options.on_violation = [](const std::string& text) {
     std::cerr << "fault_load: violation: " << text << '\n';
   };
+  return std::nullopt;
+}
+
+void print_json(const remora::fault::LoadReport& report, milliseconds longest_stall,
+                milliseconds given_back) {
+  auto line = nlohmann::json::parse(report.json());
+  line["longest_stall_ms"] = longest_stall.count();
+  line["excused"] = report.excused;
+  line["given_back_ms"] = given_back.count();
+  std::cout << line.dump() << std::endl;
+}
+
+void print_text(const remora::fault::LoadReport& report, milliseconds longest_stall,
+                milliseconds given_back) {
+  std::cout << report.operations << " operations, " << report.ok << " ok";
+  for (const auto& [code, count] : report.failed) std::cout << ", " << count << ' ' << code;
+  std::cout << "; longest verdict " << report.longest_verdict_ms << " ms, "
+            << report.violations_total << " violations; stood still for " << longest_stall.count()
+            << " ms at most, " << report.excused
+            << " were late for that alone; all was given back after " << given_back.count()
+            << " ms\n";
+  for (const std::string& text : report.violations) std::cout << "  " << text << '\n';
+}
+
+int run(int argc, char** argv) {
+  Command command;
+  if (const auto status = parse(argc, argv, command)) return *status;
+  remora::fault::LoadOptions& options = command.options;
   std::signal(SIGTERM, [](int) { g_ended = 1; });
   std::signal(SIGINT, [](int) { g_ended = 1; });
-  if (!log.empty()) log_from(log);
+  if (!command.log.empty()) log_from(command.log);
   remora::test::StallWatch watch;
   options.stalls = &watch;
   if (!warm_up(options, options.duration + options.control_deadline)) return 3;
   const auto baseline = remora::test::Resources::settled();
   std::optional<remora::Engine> kept;
-  if (lie == "keeps-engine") {
+  if (command.lie == "keeps-engine") {
     kept.emplace(remora::Engine::open({}).value());
     kept->open_region(options.uri, remora::Rights::kAll).value();
   }
   auto report = remora::fault::run_load(
       options, [] { return g_ended != 0; }, [] { std::cerr << "fault_load: under way\n"; });
-  leak(lie);
+  leak(command.lie);
   const milliseconds given_back = expect_given_back(baseline, report, options);
-  if (json) {
-    auto line = nlohmann::json::parse(report.json());
-    line["longest_stall_ms"] = watch.longest().count();
-    line["excused"] = report.excused;
-    line["given_back_ms"] = given_back.count();
-    std::cout << line.dump() << std::endl;
-  } else {
-    std::cout << report.operations << " operations, " << report.ok << " ok";
-    for (const auto& [code, count] : report.failed) std::cout << ", " << count << ' ' << code;
-    std::cout << "; longest verdict " << report.longest_verdict_ms << " ms, "
-              << report.violations_total << " violations; stood still for "
-              << watch.longest().count() << " ms at most, " << report.excused
-              << " were late for that alone; all was given back after " << given_back.count()
-              << " ms\n";
-    for (const std::string& text : report.violations) std::cout << "  " << text << '\n';
-  }
+  (command.json ? print_json : print_text)(report, watch.longest(), given_back);
   if (report.ok == 0) std::cerr << "fault_load: no operation was ok: is the server there?\n";
   if (report.violations_total != 0) return 1;
   if (report.operations < options.operations) {
     std::cerr << "fault_load: " << report.operations << " operations instead of "
-              << options.operations << " within " << seconds << " s: give it more --seconds\n";
+              << options.operations << " within " << command.seconds
+              << " s: give it more --seconds\n";
     return 3;
   }
   return report.ok == 0 ? 3 : 0;

@@ -42,7 +42,7 @@ class NoticesTest : public FaultTest {
     }
     Queue queue = region.queue({.depth = 64, .deadline = deadline()}).value();
     const test::Timed timed;
-    while (seen.failed.empty() && seen.sent < kMost) {
+    while (seen.failed.empty() && seen.sent < kMax) {
       const auto began = Clock::now();
       while (!queue.full()) {
         queue.write_notify(ByteOffset{64}, word, static_cast<std::uint32_t>(first_ + seen.sent),
@@ -94,7 +94,7 @@ class NoticesTest : public FaultTest {
   /// Of a session, at the least.
   static constexpr std::uint64_t kReceives = 32;
   /// Far more than the server keeps, in its queue pairs and before its application.
-  static constexpr std::uint64_t kMost = 4096;
+  static constexpr std::uint64_t kMax = 4096;
   std::uint64_t first_ = 0;  ///< number of the round's first notice
 };
 

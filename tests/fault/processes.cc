@@ -115,13 +115,13 @@ class NoticeGate {
   void handle(std::uint32_t notice) {
     std::unique_lock lock{mutex_};
     opened_.wait(lock, [this] { return !held_; });
-    if (notice < kMost) handled_[notice] = std::min(handled_[notice] + 1, 9);
+    if (notice < kMax) handled_[notice] = std::min(handled_[notice] + 1, 9);
   }
   /// How often each of [first, first + count) was handled, a digit each.
   [[nodiscard]] std::string handled(std::uint64_t first, std::uint64_t count) {
     const std::lock_guard lock{mutex_};
     std::string digits;
-    for (std::uint64_t i = first; i < std::min(first + count, kMost); ++i)
+    for (std::uint64_t i = first; i < std::min(first + count, kMax); ++i)
       digits += static_cast<char>('0' + handled_[i]);
     return digits;
   }
@@ -130,8 +130,8 @@ class NoticeGate {
   std::mutex mutex_;
   std::condition_variable opened_;
   bool held_ = false;
-  static constexpr std::uint64_t kMost = std::uint64_t{1} << 20U;
-  std::vector<int> handled_ = std::vector<int>(kMost);
+  static constexpr std::uint64_t kMax = std::uint64_t{1} << 20U;
+  std::vector<int> handled_ = std::vector<int>(kMax);
 };
 
 NoticeGate& notice_gate() {

@@ -28,7 +28,7 @@ using control::Transcript;
 using detail::EngineCore;
 
 /// Keys by what they are; the fuzzer knows all of them.
-enum class Key : std::uint8_t { kCurrent, kPrevious, kOthers, kNobodys };
+enum class Key : std::uint8_t { kCurrent, kPrevious, kOthers, kUnknown };
 constexpr std::size_t kKeys = 4;
 const SecretKey& key_of(Key key) {
   static const std::array<SecretKey, kKeys> s_keys{

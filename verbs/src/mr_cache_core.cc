@@ -5,6 +5,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include <remora/assert.h>
+
 #include "check_span.h"
 #include "reader_epoch.h"
 
@@ -168,6 +170,7 @@ MrLease MrCacheCore::find_kept(std::span<std::byte> bytes, Access access) noexce
 
 [[gnu::always_inline]] inline bool MrCacheCore::let_go(Registration& registration) noexcept {
   const std::uint64_t before = registration.state.fetch_sub(Registration::kLease);
+  REMORA_ASSERT_HOT(before >= Registration::kLease, "a lease is released once");
   return before < 2 * Registration::kLease && (before & Registration::kUnlinked) != 0;
 }
 

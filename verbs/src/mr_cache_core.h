@@ -100,6 +100,7 @@ class RegistrationList {
   CachedRegistration* first_ = nullptr;
 };
 
+/// The MR cache of one protection domain. exception: Shelf, Pinned, Emptied and Hits are records.
 class MrCacheCore final : public MemoryMonitor::Subscriber,
                           public std::enable_shared_from_this<MrCacheCore> {
  public:

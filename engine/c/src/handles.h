@@ -60,7 +60,7 @@ struct remora_memory : remora::c::Handle {
         length{memory.bytes().size()},
         local{remora::Target{memory, 0, 0}.memory()} {}
   remora::RegisteredMemory memory;
-  // What queues read of it: one cache line.
+  /// What queues read of it: one cache line.
   std::byte* base;
   std::size_t length;
   remora::detail::LocalMemory* local;

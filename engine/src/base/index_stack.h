@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <remora/assert.h>
+
 namespace remora::detail {
 
 /// The free places of a table, by index: a stack in one word, with a tag that guards against reuse
@@ -26,10 +28,16 @@ class IndexStack {
       const auto index = static_cast<std::uint32_t>(head);
       if (index == kNone) return kNone;
       const std::uint64_t next = next_tag(head) | next_[index].load(std::memory_order_relaxed);
-      if (head_.compare_exchange_weak(head, next, std::memory_order_acquire)) return index;
+      if (!head_.compare_exchange_weak(head, next, std::memory_order_acquire)) continue;
+      if constexpr (kHotAssertions) next_[index].store(kTaken, std::memory_order_relaxed);
+      return index;
     }
   }
+  /// `index`: of take(), once.
   void give_back(std::uint32_t index) noexcept {
+    REMORA_ASSERT_HOT(index < next_.size(), "only a place of the table is given back");
+    REMORA_ASSERT_HOT(next_[index].load(std::memory_order_relaxed) == kTaken,
+                      "a place that was taken is given back once");
     std::uint64_t head = head_.load(std::memory_order_relaxed);
     do {
       next_[index].store(static_cast<std::uint32_t>(head), std::memory_order_relaxed);
@@ -38,6 +46,8 @@ class IndexStack {
   }
 
  private:
+  /// What stands at a place that is taken, where assertions look at it.
+  static constexpr std::uint32_t kTaken = kNone - 1;
   /// The word: index 32 | tag 32.
   static constexpr std::uint64_t next_tag(std::uint64_t head) noexcept {
     return ((head >> 32U) + 1) << 32U;

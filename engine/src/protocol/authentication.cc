@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <limits>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <sys/random.h>
 #include <utility>
+
+#include <remora/assert.h>
 
 namespace remora::control {
 
@@ -19,6 +22,8 @@ constexpr std::string_view kClientLabel = "remora client 2";
 constexpr std::string_view kServerLabel = "remora server 2";
 
 void append_part(std::vector<std::byte>& to, std::span<const std::byte> part) {
+  REMORA_ASSERT(part.size() <= std::numeric_limits<std::uint32_t>::max(),
+                "the length of a part of a transcript fits its four bytes");
   const auto length = static_cast<std::uint32_t>(part.size());
   for (unsigned shift = 0; shift < 32; shift += 8)
     to.push_back(static_cast<std::byte>((length >> shift) & 0xffU));

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/random_id.h"
+#include "base/random_id.h"
 #include "server/server_core.h"
 #include "server/server_session.h"
 

@@ -45,7 +45,8 @@ class ControlThread {
   /// read_notices_again() has no effect any more.
   void close() noexcept { sessions_to_read_.close(); }
 
-  // Any thread, once start() has been called.
+  /// Any thread, once start() has been called.
+
   /// See EventLoop::forget() and EventLoop::drop().
   void forget(EventLoop::Token watch) noexcept { loop_->forget(watch); }
   void drop(EventLoop::Token watch) noexcept { loop_->drop(watch); }
@@ -76,13 +77,13 @@ class ControlThread {
 
   ServerCore& server_;
   SessionsToRead sessions_to_read_;
-  // The control thread alone uses these.
+  /// The control thread alone uses these.
   HandshakeLimit handshake_limit_;
   Clock::time_point more_came_at_{};        ///< a listener had more than it could take in one turn
   Clock::time_point silence_checked_at_{};  ///< when it last checked for silent sessions
   Clock::time_point
       lease_floor_{};  ///< silence before it does not count: the server itself stood still
-  // One line a second for each cause that a client can bring about, with a count of the others.
+  /// One line a second for each cause that a client can bring about, with a count of the others.
   log::LogRateLimiter listener_lines_{1};
   log::LogRateLimiter protocol_lines_{1};
   log::LogRateLimiter silent_lines_{1};

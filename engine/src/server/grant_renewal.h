@@ -41,7 +41,8 @@ struct GrantRenewal {
   /// The grant has been given up, by its session or by the server: the end of this revokes it.
   std::atomic<bool> given_up{false};
 
-  // Worker.
+  /// Worker.
+
   /// That has the grant, or had it when it was given up: the one of `first`, or one that resumes
   /// it.
   std::shared_ptr<ServerSession> owner;

@@ -31,7 +31,8 @@ namespace remora::detail {
 class ServerCore;
 class ServerSession;
 
-/// Worker only, but for open_count() and names().
+/// The grants of one session. Worker only, but for open_count() and names(). exception: OpenGrant
+/// and PendingOpen, which have most of the members, are records of single grants.
 class GrantSet {
  public:
   GrantSet(ServerCore& server, ServerSession& session) noexcept

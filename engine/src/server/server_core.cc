@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/placement.h"
-#include "server/random_id.h"
+#include "base/random_id.h"
 #include "server/translation_need.h"
 
 namespace remora::detail {
@@ -188,7 +188,7 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
   if (!placement) log::info("placement: {}", placement.error().message());
   std::unique_ptr<WarmMemory> warm;
   if (config.pool.warm_restart) {
-    auto opened = WarmMemory::open(options.store, config.pool, metrics);
+    auto opened = WarmMemory::open(options.store, config.pool, metrics.warm_restart_gauge());
     if (!opened) return opened.error();
     warm = std::move(*opened);
   }

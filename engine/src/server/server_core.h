@@ -44,6 +44,7 @@
 
 namespace remora::detail {
 
+/// Starts and stops a server. exception: it owns each part of the server.
 class ServerCore {
  public:
   /// How a server is started: see Server::start().
@@ -106,7 +107,7 @@ class ServerCore {
   /// open.
   void renew_restored(Clock::time_point now) noexcept;
   [[nodiscard]] ServerStatusReport& status_report() const noexcept { return status_.report(); }
-  // Worker.
+  /// Worker.
   [[nodiscard]] RevocationCoordinator& revocations() noexcept { return regions_.revocations(); }
   [[nodiscard]] DelayedSessions& delayed_sessions() noexcept { return delayed_sessions_; }
   [[nodiscard]] ClientWaitBudget& client_wait_budget() noexcept { return client_wait_budget_; }
@@ -182,7 +183,7 @@ class ServerCore {
   RegistrationThreads registrations_;
   ServerDrain drain_;
   SessionEnder ender_;
-  // Each line names a client, so that several within a second are of use; worker.
+  /// Each line names a client, so that several within a second are of use; worker.
   log::LogRateLimiter refused_lines_{5};
   log::LogRateLimiter delayed_lines_{1};
   log::LogRateLimiter limit_lines_{1};

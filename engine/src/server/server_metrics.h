@@ -108,6 +108,8 @@ class ServerMetrics {
   void regions(std::size_t count) const noexcept { regions_.set(static_cast<std::int64_t>(count)); }
   /// Whether the next process can take the memory over.
   void warm_restart_ready(bool ready) const noexcept { warm_ready_.set(ready ? 1 : 0); }
+  /// The same gauge, for WarmMemory.
+  [[nodiscard]] metrics::Gauge warm_restart_gauge() const noexcept { return warm_ready_; }
   /// Whether the memory is that of the process before.
   void memory_taken_over(bool taken_over) const noexcept { taken_over_.set(taken_over ? 1 : 0); }
   /// A client goes on with a session of the process before.

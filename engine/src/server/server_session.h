@@ -56,7 +56,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   [[nodiscard]] const GrantSet& grants() const noexcept { return grants_; }
   [[nodiscard]] EventSender& events() noexcept { return events_; }
 
-  // Any thread.
+  /// Any thread.
   [[nodiscard]] bool handshake_complete() const noexcept { return handshake_.complete(); }
   /// Whether its client has to send something within its lease.
   [[nodiscard]] bool keeps_alive() const noexcept { return handshake_.version() >= 2; }
@@ -74,7 +74,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   [[nodiscard]] bool detached() const noexcept { return detached_.load(); }
   void detach() noexcept;
 
-  // With the lock of the session table.
+  /// With the lock of the session table.
+
   /// Whether the client of `other` may resume this session by `resume`.
   [[nodiscard]] bool may_be_resumed(const control::Resume& resume,
                                     const ServerSession& other) const noexcept;
@@ -88,7 +89,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// block. Any thread, before the endpoint is shut down.
   [[nodiscard]] bool send_ending_cause(ServerMetrics::SessionEnd why) noexcept;
 
-  // Worker.
+  /// Worker.
+
   /// Serves one message, or keeps it until limits.requests_per_second lets it be served.
   RequestOutcome serve(const RequestThrottle::SharedMessage& message, Clock::time_point arrived);
   /// Serves the delayed requests that the limit admits now.
@@ -109,7 +111,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// No client waits for the replies of this session any more.
   [[nodiscard]] bool over() const noexcept { return released_ || detached_.load(); }
 
-  // Worker; for RevocationCoordinator.
+  /// Worker; for RevocationCoordinator.
+
   /// Tells the client that the server is about to end the grant. False: it cannot tell the client.
   bool begin_revoking(std::uint64_t grant_id, Reason reason);
   /// Ends the grant and invalidates its keys.
@@ -119,7 +122,8 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Sends an event, in the order of the calls. Clients of version 1 get no events.
   void send_event(control::Event event);
 
-  // Worker; for the parts of the session.
+  /// Worker; for the parts of the session.
+
   /// Sends a reply some time after serve() has returned.
   void reply_later(const ServerRequest& asked, Result<ServerReply> answered);
   /// Resumes the session that the client names in its Hello. Errors: those of

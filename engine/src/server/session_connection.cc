@@ -22,7 +22,9 @@ constexpr std::chrono::microseconds kSendLockPause{50};
 
 SessionConnection::SessionConnection(std::unique_ptr<transport::ServerEndpoint> endpoint,
                                      ClientWaitBudget& client_wait_budget)
-    : endpoint_{std::move(endpoint)}, client_wait_budget_{client_wait_budget} {}
+    : endpoint_{std::move(endpoint)},
+      sender_{endpoint_.get()},
+      client_wait_budget_{client_wait_budget} {}
 
 bool SessionConnection::admit_request() noexcept {
   // One more than the limit of requests: an acknowledgement of an event comes beside them.
@@ -50,7 +52,7 @@ bool SessionConnection::answer_ping(std::span<const std::byte> message) noexcept
   auto bytes = control::encode(reply);
   // A failure is ignored here: a client that does not read fails at its requests, or by its
   // silence.
-  if (bytes) (void)endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
+  if (bytes) (void)sender_->send({.bytes = std::move(*bytes), .descriptors = {}});
   return true;
 }
 
@@ -63,18 +65,18 @@ Status SessionConnection::send(const control::Envelope& envelope) {
 Status SessionConnection::send(transport::ControlMessage message) {
   const MutexLock lock{send_mutex_};
   const Clock::time_point began = Clock::now();
-  if (!endpoint_->has_room(began) && client_wait_budget_.allows(began)) {
-    (void)endpoint_->has_room(began + kSendRoomTimeout);
+  if (!sender_->has_room(began) && client_wait_budget_.allows(began)) {
+    (void)sender_->has_room(began + kSendRoomTimeout);
     client_wait_budget_.spend(began, Clock::now());
   }
-  return endpoint_->send(std::move(message));
+  return sender_->send(std::move(message));
 }
 
 void SessionConnection::flush_refusal() noexcept {
   const Clock::time_point began = Clock::now();
   if (!client_wait_budget_.allows(began)) return;
   const MutexLock lock{send_mutex_};  // the control thread answers pings
-  endpoint_->flush(began + kRefusalFlushTimeout);
+  sender_->flush(began + kRefusalFlushTimeout);
   client_wait_budget_.spend(began, Clock::now());
 }
 
@@ -110,7 +112,7 @@ bool SessionConnection::send_ending(std::uint64_t session_id, const EndingCause&
   if (!bytes) return false;
   if (!lock_to_send(wait)) return false;
   const MutexLock lock{send_mutex_, std::adopt_lock};
-  const Status sent = endpoint_->send({.bytes = std::move(*bytes), .descriptors = {}});
+  const Status sent = sender_->send({.bytes = std::move(*bytes), .descriptors = {}});
   if (!sent) log::debug("session {:x}: {}", session_id, sent.error().message());
   return sent.ok();
 }
@@ -118,7 +120,7 @@ bool SessionConnection::send_ending(std::uint64_t session_id, const EndingCause&
 void SessionConnection::await_ending_sent(Deadline deadline) noexcept {
   if (!send_mutex_.try_lock()) return;
   const MutexLock lock{send_mutex_, std::adopt_lock};
-  endpoint_->flush(deadline);
+  sender_->flush(deadline);
 }
 
 }  // namespace remora::detail

@@ -91,9 +91,11 @@ class SessionConnection {
   static constexpr std::uint32_t kPingsPerSecond = 20;
 
   const std::unique_ptr<transport::ServerEndpoint> endpoint_;
+  Mutex send_mutex_;
+  /// The endpoint again, for its sending side.
+  transport::ServerEndpoint* const sender_ REMORA_PT_GUARDED_BY(send_mutex_);
   transport::LaneKeyRenewal* lane_keys_ = nullptr;  ///< worker
   ClientWaitBudget& client_wait_budget_;
-  Mutex send_mutex_;                          ///< guards the endpoint's sending side
   TokenBucket ping_bucket_{kPingsPerSecond};  ///< control thread
   std::atomic<bool> worker_answers_pings_{false};
   std::atomic<std::size_t> unanswered_{0};

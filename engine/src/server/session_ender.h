@@ -47,7 +47,8 @@ class SessionEnder {
   /// The worker releases the session.
   void release_later(std::shared_ptr<ServerSession> session) noexcept;
 
-  // Worker.
+  /// Worker.
+
   /// Ends the session unless the outcome is kAnswered.
   void apply_outcome(const ServerSession& session, RequestOutcome outcome) noexcept;
   /// Ends a session whose access to memory could not be taken back, also one that is kept.
@@ -60,7 +61,7 @@ class SessionEnder {
 
  private:
   ServerCore& server_;
-  // One line a second for each cause that a client can bring about; worker.
+  /// One line a second for each cause that a client can bring about; worker.
   log::LogRateLimiter protocol_lines_{1};
   log::LogRateLimiter too_often_lines_{1};
 };

@@ -122,7 +122,7 @@ class SessionTable {
   /// Sessions that are out of the table, and that the worker has not released yet.
   [[nodiscard]] std::size_t ending_count() const;
 
-  // For ServerSession: an object is made or destroyed.
+  /// For ServerSession: an object is made or destroyed.
   void count_made() noexcept { living_.fetch_add(1); }
   void count_destroyed() noexcept { living_.fetch_sub(1); }
 

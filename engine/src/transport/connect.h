@@ -36,9 +36,9 @@ Result<std::unique_ptr<ClientEndpoint>> connect(TransportKind kind, const Uri& u
 /// this network namespace. **Blocks** while a name is resolved, at most until `deadline`.
 [[nodiscard]] bool shm_reaches(std::string_view host, Deadline deadline);
 
-// Each of these blocks, at most until `deadline`. Any thread.
-// Errors: kConnectionRefused, kUnreachable, kTimedOut, kNotFound (no device), kUnsupported,
-// kPermissionDenied.
+/// Each of these blocks, at most until `deadline`. Any thread.
+/// Errors: kConnectionRefused, kUnreachable, kTimedOut, kNotFound (no device), kUnsupported,
+/// kPermissionDenied.
 
 /// Only to a server that listens at the URI's host and port, on this host and in this network
 /// namespace.

@@ -10,7 +10,7 @@
 
 namespace remora::transport {
 
-// A transport carries no longer message, and keeps room for as many requests.
+/// A transport carries no longer message, and keeps room for as many requests.
 using control::kMaxControlMessageBytes;
 using control::kMaxControlRequests;
 

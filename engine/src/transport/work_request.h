@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include <remora/assert.h>
 #include <remora/engine/types.h>
 
 #include "transport/notice.h"
@@ -63,6 +64,7 @@ struct WorkRequest {
 }
 /// Of a request whose opcode is kNotify.
 [[nodiscard]] constexpr Notice to_notice(const WorkRequest& request) noexcept {
+  REMORA_ASSERT_HOT(request.opcode == Opcode::kNotify, "only the request of a notice has one");
   return {.grant_id = request.swap,
           .offset_bytes = request.remote_address,
           .length_bytes = request.compare_or_add,

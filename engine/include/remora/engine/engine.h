@@ -77,6 +77,7 @@ struct SessionHandlers {
 /// ranges and defaults.
 using RdmaOptions = config::RdmaSettings;
 
+/// What an application may set. exception: options, each with a default.
 struct EngineOptions {
   /// Told to servers; at most 64 bytes. For their logs, unless there is a key: then it is the name
   /// that the servers know the key by.

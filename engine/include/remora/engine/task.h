@@ -10,17 +10,16 @@
 /// the slot that it owns. But destroy a task only where it cannot be resumed meanwhile: see
 /// "Destroying" in async.h.
 
-#include <condition_variable>
 #include <coroutine>
 #include <cstddef>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <type_traits>
 #include <utility>
 
+#include <remora/mutex.h>
 #include <remora/result.h>
 
 namespace remora {
@@ -79,9 +78,9 @@ class TaskWait {
   void wait() noexcept;
 
  private:
-  std::mutex mutex_;
-  std::condition_variable told_;
-  bool ended_ = false;
+  Mutex mutex_;
+  Condition told_;
+  bool ended_ REMORA_GUARDED_BY(mutex_) = false;
   ExecutorCore* const outer_;  ///< of this thread, or null
 };
 

@@ -31,7 +31,7 @@ class EventNotifier {
   [[nodiscard]] explicit operator bool() const noexcept { return event_ >= 0; }
   [[nodiscard]] int event() const noexcept { return event_; }
 
-  // By the owner.
+  /// By the owner.
   void take_event() noexcept {
     std::uint64_t told = 0;
     (void)!::read(event_, &told, sizeof told);

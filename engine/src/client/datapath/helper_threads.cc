@@ -6,6 +6,7 @@
 #include <tbb/task_arena.h>
 #include <tbb/task_group.h>
 
+#include <remora/assert.h>
 #include <remora/start_thread.h>
 
 #include "base/log.h"
@@ -69,13 +70,17 @@ bool HelperThreads::enter(Call& call) noexcept {
   start_helpers();
   if (helpers_.empty()) return false;
   ++callers_;
-  *std::find(calls_.begin(), calls_.end(), nullptr) = &call;
+  const auto free = std::find(calls_.begin(), calls_.end(), nullptr);
+  REMORA_ASSERT(free != calls_.end(), "there is a place for each caller");
+  *free = &call;
   return true;
 }
 
 void HelperThreads::leave(Call& call) noexcept {
   MutexLock lock{mutex_};
-  *std::find(calls_.begin(), calls_.end(), &call) = nullptr;
+  const auto entered = std::find(calls_.begin(), calls_.end(), &call);
+  REMORA_ASSERT(entered != calls_.end(), "a call that has entered leaves once");
+  *entered = nullptr;
   left_.wait(lock, [&call] { return call.inside == 0; });
   --callers_;
 }

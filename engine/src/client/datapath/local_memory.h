@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <remora/assert.h>
 #include <remora/engine/buffer.h>
 #include <remora/mutex.h>
 #include <remora/owned.h>
@@ -72,10 +73,14 @@ class LocalMemory {
   /// taken again is not registered any more.
   void renew_key(std::size_t domain_index) noexcept;
 
-  // For memory with handles.
+  /// For memory with handles.
+
   /// An operation that is in no queue's table begins, while there is a handle, or ends.
   void begin_use() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
-  void end_use() noexcept { uses_.fetch_sub(1, std::memory_order_release); }
+  void end_use() noexcept {
+    const std::uint32_t before = uses_.fetch_sub(1, std::memory_order_release);
+    REMORA_ASSERT_HOT(before > 0, "a use of memory ends once");
+  }
   [[nodiscard]] bool has_handles() const noexcept { return handles_ == Handles::kCopied; }
   [[nodiscard]] bool counted_in_use() const noexcept {
     return uses_.load(std::memory_order_acquire) != 0;
@@ -181,6 +186,7 @@ class SlotStore {
   void give_back(std::uint32_t first, std::uint32_t last, std::uint32_t count) noexcept;
   /// Chains two slots that are in use and will be given back together.
   void chain(std::uint32_t index, std::uint32_t next) noexcept {
+    REMORA_ASSERT_HOT(is_out(index) && is_out(next), "only slots that were taken are chained");
     next_[index].store(next, std::memory_order_relaxed);
   }
   [[nodiscard]] std::span<std::byte> slot(std::uint32_t index) const noexcept {
@@ -198,6 +204,12 @@ class SlotStore {
   /// The last handle is gone.
   void abandon() noexcept;
 
+  /// What stands at a slot that is out, where assertions look at it.
+  static constexpr std::uint32_t kOut = UINT32_MAX;
+  /// Only where kHotAssertions.
+  [[nodiscard]] bool is_out(std::uint32_t index) const noexcept {
+    return index < next_.size() && next_[index].load(std::memory_order_relaxed) == kOut;
+  }
   /// The word: index 20 | slots out 20 | abandoned 1 | tag 23.
   static constexpr std::uint64_t kIndexMask = kNone;
   static constexpr std::uint64_t kOneOut = std::uint64_t{1} << 20U;
@@ -224,7 +236,9 @@ inline std::uint32_t SlotStore::take() noexcept {
     if (index == kNone) return kNone;
     const std::uint64_t next =
         ((head & ~kIndexMask) + kOneTag + kOneOut) | next_[index].load(std::memory_order_relaxed);
-    if (head_.compare_exchange_weak(head, next, std::memory_order_acquire)) return index;
+    if (!head_.compare_exchange_weak(head, next, std::memory_order_acquire)) continue;
+    if constexpr (kHotAssertions) next_[index].store(kOut, std::memory_order_relaxed);
+    return index;
   }
 }
 
@@ -232,10 +246,13 @@ inline void SlotStore::give_back(std::uint32_t first, std::uint32_t last,
                                  std::uint32_t count) noexcept {
   if (foreign()) [[unlikely]]
     return;  // never the last one: the store stays
+  REMORA_ASSERT_HOT(is_out(last), "a slot that was taken is given back once");
   std::uint64_t head = head_.load(std::memory_order_relaxed);
   std::uint64_t next = 0;
   do {
-    chain(last, static_cast<std::uint32_t>(head & kIndexMask));
+    REMORA_ASSERT_HOT((head & kOutMask) >= count * kOneOut,
+                      "no more slots are given back than were taken");
+    next_[last].store(static_cast<std::uint32_t>(head & kIndexMask), std::memory_order_relaxed);
     next = ((head & ~kIndexMask) + kOneTag - count * kOneOut) | first;
   } while (!head_.compare_exchange_weak(head, next, std::memory_order_acq_rel,
                                         std::memory_order_relaxed));

@@ -92,6 +92,7 @@ class MappedMemoryDriver final : public LaneDriver {
   std::uint64_t settle_those_of(CompletionSink& sink) noexcept;
   void time_out_overdue() noexcept;
   void end(OperationRecord& operation) noexcept;
+  void end_wait_of_one() noexcept;
   void keep(OperationList& operations) noexcept;
   void wake_owners() noexcept;
 

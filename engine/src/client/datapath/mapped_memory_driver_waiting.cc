@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <remora/assert.h>
+
 #include "client/datapath/mapped_access.h"
 #include "client/datapath/mapped_memory_driver.h"
 #include "client/datapath/revocable_grant.h"
@@ -62,6 +64,11 @@ void MappedMemoryDriver::keep(OperationList& operations) noexcept {
   waiting_.splice(operations);
 }
 
+void MappedMemoryDriver::end_wait_of_one() noexcept {
+  const auto before = waiting_count_.fetch_sub(1, std::memory_order_relaxed);
+  REMORA_ASSERT(before > 0, "an operation that waits for the session ends once");
+}
+
 /// By the sink's owner.
 void MappedMemoryDriver::end(OperationRecord& operation) noexcept {
   EndTally{metrics_}.add(operation);
@@ -105,7 +112,7 @@ std::uint64_t MappedMemoryDriver::settle_those_of(CompletionSink& sink) noexcept
     while (!ours.empty()) {
       OperationRecord& operation = ours.take_first();
       if (settle(operation)) {
-        waiting_count_.fetch_sub(1, std::memory_order_relaxed);
+        end_wait_of_one();
         end(operation);
       } else {
         left.append(operation);
@@ -157,7 +164,7 @@ bool MappedMemoryDriver::cancel(OperationRecord& operation) noexcept {
     const MutexLock lock{waiting_mutex_};
     if (!waiting_.remove(operation)) return false;
   }
-  waiting_count_.fetch_sub(1, std::memory_order_relaxed);
+  end_wait_of_one();
   operation.outcome = Outcome::failure(Code::kCancelled);
   end(operation);
   if (EventNotifier* const notifier = operation.sink->notifier(); notifier != nullptr)

@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/queue.h>
 #include <remora/result.h>
 
@@ -79,6 +80,7 @@ class CompletionSink {
   }
   /// Only while ready() is not 0. The operations of a run ended in the order of their chain.
   [[nodiscard]] Run take_run() noexcept {
+    REMORA_ASSERT_HOT(ready() != 0, "a run is taken while one is there");
     const Run run = ring_[runs_taken_++ & mask_];
     taken_ += run.count;
     return run;
@@ -151,7 +153,8 @@ using transport::is_atomic;
 }
 
 /// Owned by its submitter, in a queue's table or on a synchronous caller's stack. The submitter
-/// does not touch it from submission until it is in its sink.
+/// does not touch it from submission until it is in its sink. exception: one record has all that an
+/// operation needs, since the data path allocates nothing and no part may stand behind a pointer.
 struct OperationRecord {
   OperationRecord* next;  ///< in the submitted list, then in the driver's backlog
 
@@ -175,8 +178,8 @@ struct OperationRecord {
   Outcome outcome;
   std::uint64_t old_value;
 
-  // The progress of an operation that is not whole: it is cut at extents, pieces and the lane's
-  // limits, or bounced. Only make_split() initialises these members.
+  /// The progress of an operation that is not whole: it is cut at extents, pieces and the lane's
+  /// limits, or bounced. Only make_split() initialises these members.
   std::span<const transport::WireExtent> extents;
   const void* pieces;             ///< Targets of a read, Sources of a write; null: one piece
   LocalMemory* piece_memory;      ///< of the current piece
@@ -192,7 +195,8 @@ struct OperationRecord {
   std::uint32_t requests_in_flight;
   bool any_posted;
 
-  // For a release of registered memory, which reads tables in any thread (memory_releaser.h).
+  /// For a release of registered memory, which reads tables in any thread (memory_releaser.h).
+
   /// Stands for the memory of an operation in pieces.
   static LocalMemory* several_memories() noexcept {
     static LocalMemory several{std::span<std::byte>{}};
@@ -301,6 +305,8 @@ inline LocalPiece next_piece(OperationRecord& operation) noexcept {
 }
 /// The next `length_bytes` of that piece have their requests.
 inline void advance(OperationRecord& operation, std::uint64_t length_bytes) noexcept {
+  REMORA_ASSERT_HOT(length_bytes <= operation.length_bytes - operation.planned_bytes,
+                    "the requests of an operation end where it ends");
   operation.planned_bytes += length_bytes;
   if (operation.request.local != nullptr) operation.request.local += length_bytes;
 }
@@ -327,6 +333,7 @@ struct OperationList {
   }
   /// Only while it is not empty.
   OperationRecord& take_first() noexcept {
+    REMORA_ASSERT_HOT(first != nullptr && count != 0, "a list counts its operations");
     OperationRecord& operation = *first;
     first = operation.next;
     if (first == nullptr) last = nullptr;
@@ -335,6 +342,8 @@ struct OperationList {
   }
   /// Removes the first `taken_count` operations; `after` is the operation behind them, or null.
   void drop_first(std::size_t taken_count, OperationRecord* after) noexcept {
+    REMORA_ASSERT_HOT(taken_count <= count && (after == nullptr) == (taken_count == count),
+                      "a list counts its operations");
     first = after;
     if (after == nullptr) last = nullptr;
     count -= taken_count;

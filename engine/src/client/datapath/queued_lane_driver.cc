@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "base/log.h"
 #include "base/spin_pause.h"
 
@@ -47,6 +49,7 @@ QueuedLaneDriver::QueuedLaneDriver(std::unique_ptr<transport::Lane> lane, Option
 
 QueuedLaneDriver::~QueuedLaneDriver() {
   fail(Reason::kNone);
+  REMORA_ASSERT(inbox_.load() == nullptr, "a driver outlives the operations that it was given");
   metrics_.lane_closed(lane_->completion_capacity());
   if (const auto rail = this->rail()) metrics_.rail_lane_closed(rail->device);
 }
@@ -360,9 +363,15 @@ void QueuedLaneDriver::post_backlog() noexcept {
 
 void QueuedLaneDriver::post_chain() noexcept {
   const std::uint64_t first = next_sequence_;
+  REMORA_ASSERT_HOT(chain_.run - first < chain_.length, "the last entry is of this chain");
+  REMORA_ASSERT_HOT(first - retired_sequence_ + chain_.length <= limits_.depth,
+                    "a lane has no more requests than its depth");
   posted_at(chain_.run).ends_chain = true;
   const transport::PostOutcome outcome =
       lane_->post(transport::Chain{chain_.requests.data(), chain_.length}, first);
+  REMORA_ASSERT_HOT(
+      outcome.taken == chain_.length || (outcome.taken < chain_.length && outcome.error != 0),
+      "a lane takes the whole chain, or says why it does not");
   next_sequence_ += outcome.taken;
   // For a whole operation the place tells that: it is in the ring, or in the backlog.
   if (std::exchange(chain_.any_split, false))
@@ -410,7 +419,7 @@ void QueuedLaneDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until)
       const int lane_fd = lane_->event_fd();
       lock.release();
       release_lane();
-      waiters_.sleep_on(lane_fd, until);
+      lane_sleep_.on_descriptor(lane_fd, until);
       lock = std::unique_lock<LightMutex>{mutex_};
       mutex_.assert_held();
       lane_->drain_events();
@@ -439,7 +448,7 @@ void QueuedLaneDriver::sleep_until_woken(std::unique_lock<LightMutex>& lock,
   const std::uint64_t wakes_before = waiters_.begin_wait();
   lock.release();
   release_lane();
-  waiters_.sleep_until_woken(wakes_before, until);
+  lane_sleep_.on_condition(wakes_before, until);
   lock = std::unique_lock<LightMutex>{mutex_};
   mutex_.assert_held();
   waiters_.end_wait();

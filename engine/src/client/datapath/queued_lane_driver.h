@@ -26,19 +26,21 @@
 #include "base/light_mutex.h"
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/lane_driver.h"
+#include "client/datapath/lane_sleep.h"
 #include "client/datapath/lane_waiters.h"
 
 namespace remora::detail {
 
-/// One class: one lock guards the members, each operation touches most of them, and none may stand
-/// behind another pointer (unit_engine_cost counts the instructions).
+/// Posts operations on a lane that takes requests, and ends them. exception: one lock guards the
+/// members, each operation touches most of them, and none may stand behind another pointer
+/// (unit_engine_cost counts the instructions).
 class QueuedLaneDriver final : public LaneDriver {
  public:
   struct Options {
     std::chrono::nanoseconds spin;
     std::size_t domain_index = 0;  ///< of the lane's memory domain
     bool needs_keys = false;       ///< local memory must be registered
-    // Null when !needs_keys.
+    /// Null when !needs_keys.
     std::shared_ptr<SlotStore> bounce;      ///< slots for memory that is not registered
     std::shared_ptr<LocalMemory> zeroes{};  ///< the bytes that write_zeroes sends
     /// Registers the unregistered memory of transfers of `cache_from_bytes` or more; null: that
@@ -186,7 +188,7 @@ class QueuedLaneDriver final : public LaneDriver {
     return !inbox_.compare_exchange_strong(none, nullptr, std::memory_order_acq_rel);
   }
 
-  // All below with the lock held.
+  /// All below with the lock held.
   void take_inbox() noexcept REMORA_REQUIRES(mutex_);
   void add_to_backlog(OperationList& operations) noexcept REMORA_REQUIRES(mutex_);
   void progress() noexcept REMORA_REQUIRES(mutex_);
@@ -302,7 +304,8 @@ class QueuedLaneDriver final : public LaneDriver {
   /// Guards the members that follow, and lane_, but for the functions of the lane that any thread
   /// may call. events_ and all of limits_ but the depths do not change once they are set.
   alignas(64) LightMutex mutex_;
-  LaneWaiters waiters_;
+  LaneSleep lane_sleep_;
+  LaneWaiters waiters_ REMORA_GUARDED_BY(mutex_){lane_sleep_};
   /// A set with the event descriptor of the current lane, until that lane ends. Empty where no
   /// descriptors were left.
   std::optional<FdSet> events_;

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "base/spin_pause.h"
 #include "client/datapath/queued_lane_driver.h"
 
@@ -40,6 +42,7 @@ void QueuedLaneDriver::break_lane(Reason reason) noexcept {
 /// Ends a lane that has broken. Waits for the flush and, where the device has not flushed in time,
 /// until it has destroyed its queues.
 void QueuedLaneDriver::end_lane() noexcept {
+  REMORA_ASSERT(broken(), "only a lane that has broken ends");
   end_.for_good = !options_.revivable;
   // The flush makes events: a thread that watches the descriptor would not sleep.
   lane_->drain_events();
@@ -211,6 +214,8 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
                     (now.initiator_depth != 0) == (limits_.initiator_depth != 0);
   if (!fits || !broken() || ending_ || end_.for_good || !events_->add(lane->event_fd()))
     return false;
+  REMORA_ASSERT(retired_sequence_ == next_sequence_,
+                "a lane has no requests when another lane follows it");
   metrics_.lane_closed(lane_->completion_capacity());
   const std::uint32_t before = server_device();
   if (const auto rail = this->rail()) metrics_.rail_lane_closed(rail->device);

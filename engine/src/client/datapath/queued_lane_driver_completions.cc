@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "base/spin_pause.h"
 #include "client/datapath/queued_lane_driver.h"
 #include "client/datapath/revocable_grant.h"
@@ -62,6 +64,7 @@ void QueuedLaneDriver::settle_part(Posted& posted, OperationRecord& operation,
                                    EndTally& tally) noexcept {
   if (posted.bounce_slot != SlotStore::kNone) options_.bounce->give_back(posted.bounce_slot);
   posted = {};
+  REMORA_ASSERT(operation.requests_in_flight > 0, "a request of an operation ends once");
   if (--operation.requests_in_flight != 0) return;
   const bool planned = all_planned(operation) || !operation.outcome.ok;
   // An operation that is still first in the backlog is finished by post_backlog() or
@@ -79,6 +82,9 @@ void QueuedLaneDriver::settle_part(Posted& posted, OperationRecord& operation,
     return retire_split(posted, sequence, tally);
   if (posted.run_count > max_count) [[unlikely]]
     cut_run(sequence, max_count);
+  REMORA_ASSERT_HOT(
+      posted.operation != nullptr && posted.run_count <= next_sequence_ - retired_sequence_,
+      "only requests that are posted are retired");
   retired_sequence_ = sequence + posted.run_count;
   OperationRecord& first = *posted.operation;
   tally.add_run(first, posted.run_count, posted.run_bytes);
@@ -87,6 +93,8 @@ void QueuedLaneDriver::settle_part(Posted& posted, OperationRecord& operation,
 
 void QueuedLaneDriver::retire_split(Posted& posted, std::uint64_t sequence,
                                     EndTally& tally) noexcept {
+  REMORA_ASSERT_HOT(posted.operation != nullptr && sequence < next_sequence_,
+                    "only requests that are posted are retired");
   OperationRecord& operation = *posted.operation;
   if (is_atomic(operation.request.opcode))
     operation.old_value = atomic_result(sequence);
@@ -99,6 +107,7 @@ void QueuedLaneDriver::retire_split(Posted& posted, std::uint64_t sequence,
 /// Cuts the run at `sequence` into two; the first of them has `count` requests.
 void QueuedLaneDriver::cut_run(std::uint64_t sequence, std::uint64_t count) noexcept {
   Posted& front = posted_at(sequence);
+  REMORA_ASSERT(count > 0 && count < front.run_count, "a run is cut within");
   Posted rest{.operation = front.operation,
               .run_count = front.run_count - static_cast<std::uint32_t>(count),
               .ends_chain = std::exchange(front.ends_chain, false),
@@ -145,7 +154,8 @@ void QueuedLaneDriver::wait_in_backlog(OperationRecord& operation) noexcept {
   const std::uint64_t ok_end = completion.sequence + (ok ? 1 : 0);
   const bool named = retired_sequence_ < completion.sequence;
   while (retired_sequence_ < ok_end) retire(ok_end - retired_sequence_, tally);
-  if (!ok && retired_sequence_ == completion.sequence) [[unlikely]]
+  if (!ok && retired_sequence_ == completion.sequence && completion.sequence < next_sequence_)
+      [[unlikely]]
     retire_failed(completion.sequence, completion.status, completion.vendor_error, named, tally);
 }
 
@@ -234,6 +244,8 @@ bool QueuedLaneDriver::is_certain(std::uint64_t sequence) const noexcept {
 void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus status,
                                      std::uint32_t vendor_error, bool named,
                                      EndTally& tally) noexcept {
+  REMORA_ASSERT(sequence == retired_sequence_ && sequence < next_sequence_,
+                "requests are retired in the order of their sequences");
   breaking_.store(true, std::memory_order_release);
   Posted& posted = posted_at(sequence);
   if (posted.run_count > 1) cut_run(sequence, 1);
@@ -352,6 +364,8 @@ void QueuedLaneDriver::end_refused(const Refused& refused) noexcept {
         operation.outcome.code = operation.request.opcode == Opcode::kRead ? Code::kConnectionLost
                                                                            : Code::kIndeterminate;
       operation.outcome.reason = why;
+      REMORA_ASSERT(operation.whole || operation.requests_in_flight > 0,
+                    "a request that was refused counts as in flight until its operation ends");
       if (operation.whole || --operation.requests_in_flight == 0) finish(operation, tally);
     }
     // The next lane would only refuse the waiting operations of the same grant, too.

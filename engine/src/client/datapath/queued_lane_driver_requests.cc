@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <remora/assert.h>
+
 #include "client/datapath/batch_order.h"
 #include "client/datapath/queued_lane_driver.h"
 
@@ -31,7 +33,9 @@ bool QueuedLaneDriver::acquire_lease(OperationRecord& operation, Lease which) no
 }
 
 void QueuedLaneDriver::release_lease(OperationRecord& operation) noexcept {
-  if (operation.lease) options_.cache->release_lease(std::exchange(operation.lease, {}));
+  if (!operation.lease) return;
+  REMORA_ASSERT(options_.cache != nullptr, "a lease goes back to the cache that it came from");
+  options_.cache->release_lease(std::exchange(operation.lease, {}));
 }
 
 /// Releases the lease of an operation that is not whole, and counts it. The striped transfer does
@@ -143,6 +147,8 @@ bool QueuedLaneDriver::continues_chain(const OperationRecord& operation) const n
 }
 
 void QueuedLaneDriver::join_chain(OperationRecord& operation) noexcept {
+  REMORA_ASSERT_HOT(chain_.length != 0 && chain_.last != nullptr,
+                    "an operation is joined to one of the same chain");
   const std::size_t place = chain_.length - 1;
   const std::uint64_t sequence = next_sequence_ + place;
   if (Posted& run = posted_at(chain_.run); run.run_count > 1) {

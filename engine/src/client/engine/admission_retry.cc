@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <mutex>
 #include <string>
+
+#include <remora/mutex.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -46,7 +47,7 @@ void AdmissionRetry::repeat(const Try& try_once) {
   }
   const Clock::time_point began = Clock::now();
   const Deadline until = std::min(limits_.until, deadline_after(connect_for_));
-  std::mutex mutex;
+  Mutex mutex;  // for the wait alone: a stop request ends it
   std::condition_variable_any given_up;
   Backoff backoff;
   for (std::size_t count = 1;; ++count) {
@@ -74,9 +75,9 @@ void AdmissionRetry::repeat(const Try& try_once) {
                 seconds(left));
     else
       log::debug("{}: attempt {}: {}", uri_.text(), count, why);
-    std::unique_lock lock{mutex};
-    (void)given_up.wait_for(lock, limits_.stop, std::min<Clock::duration>(backoff.next(), left),
-                            [] { return false; });
+    MutexLock lock{mutex};
+    (void)given_up.wait_for(lock.native(), limits_.stop,
+                            std::min<Clock::duration>(backoff.next(), left), [] { return false; });
   }
 }
 

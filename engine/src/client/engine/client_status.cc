@@ -49,13 +49,9 @@ Json rails_of(const SessionCore& session) {
   return rails;
 }
 
-/// `key`: host|port|transport|...|settings of rdma, see SharedSessions::all().
+/// `key`: ends with the settings of rdma, see SharedSessions::all().
 Json describe(const std::string& key, const SessionCore& session) {
-  const std::size_t host_end = key.find('|');
-  const std::size_t port_end = key.find('|', host_end + 1);
-  const std::string host = key.substr(0, host_end);
-  Json out{{"server", (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
-                          key.substr(host_end + 1, port_end - host_end - 1)},
+  Json out{{"server", session.server_address()},
            {"server_name", session.server().name},
            {"transport", to_string(session.kind())},
            {"device", session.local_device()},

@@ -3,6 +3,7 @@
 #include <system_error>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/control.h>
 
 #include "base/closed.h"
@@ -98,6 +99,7 @@ bool ControlRecord::claim() noexcept { return calls_->claim(*this); }
 /// Hands the record to the thread that reports its end. On return the record may be destroyed,
 /// unless the caller has a reference.
 void ControlRecord::finish() noexcept {
+  REMORA_ASSERT(self_ == nullptr, "a control call ends once");
   self_ = shared_from_this();
   if (!held_) {
     // Releases the engine now: the application's loop, or the executor, may run much later.

@@ -1,5 +1,7 @@
 #include "client/engine/shared_sessions.h"
 
+#include <remora/assert.h>
+
 #include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 #include "transport/connect.h"
@@ -21,7 +23,8 @@ SharedSessions::Turn::Turn(SharedSessions& sessions, std::string key, Deadline d
 SharedSessions::Turn::~Turn() {
   if (!mine_) return;
   const MutexLock lock{sessions_.mutex_};
-  sessions_.connecting_.erase(key_);
+  const std::size_t erased = sessions_.connecting_.erase(key_);
+  REMORA_ASSERT(erased == 1, "one thread at a time connects by a key");
   sessions_.turn_over_.notify_all();
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/region.h>
 
 #include "base/closed.h"
@@ -85,6 +86,8 @@ void AsyncCore::resume(AsyncRecord& record) noexcept {
 }
 
 void AsyncCore::give_back(AsyncRecord& record) noexcept {
+  REMORA_ASSERT_HOT(record.core == this && &record == &records_[record.index],
+                    "a record goes back to the queue that it came from");
   free_.give_back(record.index);
   if (waiting_.fetch_add(0, std::memory_order_acq_rel) != 0) serve_line();
 }
@@ -134,6 +137,7 @@ AsyncRecord* AsyncCore::take_first_in_line(Deadline& until, bool& stopped) noexc
 }
 
 void AsyncCore::leave_line(AsyncOperation& operation) noexcept {
+  REMORA_ASSERT(operation.in_line_, "an operation leaves the line once");
   AsyncOperation* const before = operation.before_;
   AsyncOperation* const behind = operation.behind_;
   (before == nullptr ? first_ : before->behind_) = behind;

@@ -41,7 +41,7 @@ struct AsyncRecord : Resumable {
   /// Of the Executor in which the coroutine goes on; null where the queue's own Resume says that.
   std::shared_ptr<CoroutineInbox> inbox;
   OwnedShared<RegionGrant> region;  ///< keeps a queue that belongs to its region
-  // How it ended, with the request's slot.
+  /// How it ended, with the request's slot.
   Status status;
   std::uint64_t old_value = 0;
 };

@@ -48,7 +48,8 @@ class CallbackCore : public OperationOwner, public PolledQueue {
   CallbackCore(const CallbackCore&) = delete;
   CallbackCore& operator=(const CallbackCore&) = delete;
 
-  // Any thread.
+  /// Any thread.
+
   /// The deadline is `until` at the latest.
   Status take_transfer(const QueueCore::Transfer& transfer, Slot* slot, GivenCallback given,
                        std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
@@ -73,7 +74,7 @@ class CallbackCore : public OperationOwner, public PolledQueue {
   /// once.
   void close() noexcept;
 
-  // By the poller.
+  /// By the poller.
   bool serve() noexcept override;
   Deadline arm(int epoll) noexcept override;
   [[nodiscard]] bool ready() const noexcept override;
@@ -96,8 +97,8 @@ class CallbackCore : public OperationOwner, public PolledQueue {
   void let_go() noexcept;
 
  private:
-  // The parts of in_flight_: the operations, the holders, and whether the queue takes no more. All
-  // in one word, so that no operation is taken after the poller's last look.
+  /// The parts of in_flight_: the operations, the holders, and whether the queue takes no more. All
+  /// in one word, so that no operation is taken after the poller's last look.
   static constexpr std::uint64_t kCount = (std::uint64_t{1} << 32U) - 1;
   static constexpr std::uint64_t kHold = std::uint64_t{1} << 32U;
   static constexpr std::uint64_t kClosing = std::uint64_t{1} << 63U;
@@ -139,7 +140,7 @@ class CallbackCore : public OperationOwner, public PolledQueue {
   /// No operation in flight has an earlier deadline.
   std::atomic<Deadline::rep> earliest_{0};
 
-  // Used by the poller only.
+  /// Used by the poller only.
   std::uint64_t exceptions_ = 0;
 };
 

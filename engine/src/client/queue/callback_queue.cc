@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/callback_queue.h>
 #include <remora/engine/region.h>
 
@@ -92,7 +93,9 @@ CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
   if ((before & kCount) == 0 && !immediate_) poller_.notifier().notify();
   // A place is free: there is one more than may be in flight, for the operation whose callback
   // runs.
-  CallbackEntry& entry = table_[free_.take()];
+  const std::uint32_t place = free_.take();
+  REMORA_ASSERT_HOT(place < table_.size(), "a queue with room has a free place");
+  CallbackEntry& entry = table_[place];
   entry.ticket = entry.ticket.next();
   return &entry;
 }
@@ -246,7 +249,8 @@ void CallbackCore::end(CallbackEntry& entry) noexcept {
   if (entry.group.head != nullptr) [[unlikely]]
     return end_of_pair(entry);
   // The operation's room is free before its callback, which may use it.
-  in_flight_.fetch_sub(1, std::memory_order_acq_rel);
+  const std::uint64_t before = in_flight_.fetch_sub(1, std::memory_order_acq_rel);
+  REMORA_ASSERT_HOT((before & kCount) != 0, "an operation in flight ends once");
   call(entry);
   entry.type->destroy(entry.callable.data());
   entry.slot = Slot{};

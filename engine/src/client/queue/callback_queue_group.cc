@@ -49,7 +49,9 @@ Status CallbackCore::take_group(std::span<Pair> pairs, GivenCallback given,
   OperationList sound;
   OperationList refused;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    CallbackEntry& entry = table_[free_.take()];
+    const std::uint32_t place = free_.take();
+    REMORA_ASSERT_HOT(place < table_.size(), "a queue with room has a free place");
+    CallbackEntry& entry = table_[place];
     entry.ticket = entry.ticket.next();
     if (head == nullptr) {
       head = &entry;

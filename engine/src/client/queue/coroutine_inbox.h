@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/async.h>
 
 #include "client/datapath/event_notifier.h"
@@ -26,6 +27,7 @@ class ResumableList {
   }
   /// Removes the first one and runs it. Only while the list is not empty.
   void run_first() noexcept {
+    REMORA_ASSERT_HOT(first_ != nullptr && size_ != 0, "a list counts its coroutines");
     Resumable& job = *std::exchange(first_, first_->next);
     --size_;
     job.run(job);
@@ -57,7 +59,8 @@ class CoroutineInbox {
     notifier_.notify();
   }
 
-  // By the owner.
+  /// By the owner.
+
   /// Runs the jobs posted by now, the oldest first; returns their number.
   std::size_t run_all() noexcept { return jobs_.run_all(); }
   /// The same; a job that is posted from now on makes the descriptor readable.
@@ -70,7 +73,10 @@ class CoroutineInbox {
   /// An Executor waits for the jobs of so many coroutines. Each counts from its co_await until it
   /// goes on or is destroyed.
   void begin_await() noexcept { awaits_.fetch_add(1, std::memory_order_relaxed); }
-  void end_await() noexcept { awaits_.fetch_sub(1, std::memory_order_relaxed); }
+  void end_await() noexcept {
+    const std::size_t before = awaits_.fetch_sub(1, std::memory_order_relaxed);
+    REMORA_ASSERT_HOT(before > 0, "a coroutine that waits goes on once");
+  }
   [[nodiscard]] bool awaited() const noexcept {
     return awaits_.load(std::memory_order_relaxed) != 0;
   }

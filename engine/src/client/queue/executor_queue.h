@@ -32,7 +32,7 @@ class ExecutorQueue final : public AsyncCore {
   [[nodiscard]] bool busy() const noexcept { return queue_ != nullptr && queue_->busy(); }
   /// Submits the operations that were awaited, and takes those that have ended.
   void submit_and_poll() noexcept;
-  // Only while it is busy().
+  /// Only while it is busy().
   void wait_for_one() noexcept { take_completions(queue_->wait(1)); }
   void progress() noexcept { take_completions(queue_->progress()); }
   [[nodiscard]] QueueCore& queue() const noexcept { return *queue_; }

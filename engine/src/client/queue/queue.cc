@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/queue.h>
 #include <remora/engine/region.h>
 
@@ -17,6 +18,7 @@ using transport::Opcode;
 
 /// Call it only while there is room.
 [[gnu::always_inline]] inline QueueEntry& QueueCore::acquire(std::uint64_t tag) noexcept {
+  REMORA_ASSERT_HOT(free_ != nullptr && room_.left != 0, "a queue with room has a free place");
   QueueEntry& entry = *entry_of(free_);
   --room_.left;
   entry.tag = tag;
@@ -178,6 +180,7 @@ Status QueueCore::submit() noexcept {
 
 void QueueCore::hand_over(OperationList& operations) noexcept {
   in_flight_ += operations.count;
+  REMORA_ASSERT_HOT(in_flight_ <= room_.depth, "no more operations are in flight than were taken");
   order_.arrange(operations);
   lane_.submit(std::exchange(operations, {}));
 }
@@ -229,6 +232,7 @@ void QueueCore::collect_ended() noexcept {
   while (!refused_.empty()) hand_out(refused_.take_first(), 1);
   for (std::size_t left = sink_.ready(); left != 0;) {
     const CompletionSink::Run run = sink_.take_run();
+    REMORA_ASSERT_HOT(run.count <= in_flight_, "an operation in flight ends once");
     hand_out(*run.first, run.count);
     in_flight_ -= run.count;
     left -= run.count;
@@ -238,6 +242,8 @@ void QueueCore::collect_ended() noexcept {
 inline void QueueCore::hand_out(OperationRecord& first, std::size_t count) noexcept {
   if (group_count_ != 0) [[unlikely]]
     return hand_out_grouped(first, count);
+  REMORA_ASSERT_HOT(count <= room_.depth - room_.left && ready_count_ + count <= room_.depth,
+                    "an operation that was taken is handed out once");
   if (ready_count_ != 0) ready_[ready_count_ - 1].entry_->next = &first;
   OperationRecord* at = &first;
   Completion* const end = &ready_[ready_count_] + count;

@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/queue.h>
 
 #include "client/services/engine_services.h"
@@ -68,6 +69,7 @@ QueueCore::~QueueCore() {
   for (const auto& [region, kept] : regions_) kept->remove_queue(*this);
   const auto earliest = [this] { return earliest_deadline(); };
   if (in_flight_ > 0) lane_.wait(sink_, in_flight_, DeadlineSource{earliest});
+  REMORA_ASSERT(sink_.ready() == in_flight_, "a queue goes when all its operations have ended");
   while (!held_.empty())
     if (OperationRecord& operation = held_.take_first(); !operation.whole)
       lane_.release_lease(operation);

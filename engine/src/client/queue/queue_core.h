@@ -33,7 +33,7 @@ struct QueueGroup {
   ManyOutcome* outcome = nullptr;   ///< of this pair, where the caller wants it
   std::uint32_t index = 0;          ///< of the pair
 
-  // In the head only.
+  /// In the head only.
   std::uint32_t left_count = 0;    ///< pairs that have not ended, or are not handed out
   std::uint32_t failed_index = 0;  ///< of the failed pair that stands first
   Ticket failed{};                 ///< the head's ticket, once a pair has failed
@@ -68,10 +68,10 @@ inline constexpr std::uint64_t kForeignQueueSerial = kNoQueueSerial - 1;
 /// The error of a call during a call of another thread: a queue has one owner.
 [[nodiscard]] Error not_the_owner(Operation operation) noexcept;
 
-/// One owner at a time. Each operation touches most of the members, and none may stand behind
-/// another pointer (unit_engine_cost counts the instructions). For the same reason queue.cc has the
-/// way of each operation for both QueueCore and Queue, whose functions take those of QueueCore
-/// inline. queue_group.cc has groups of pairs, and queue_core.cc the rest.
+/// One owner at a time. exception: each operation touches most of the members, and none may stand
+/// behind another pointer (unit_engine_cost counts the instructions). For the same reason queue.cc
+/// has the way of each operation for both QueueCore and Queue, whose functions take those of
+/// QueueCore inline. queue_group.cc has groups of pairs, and queue_core.cc the rest.
 class QueueCore final : public OperationOwner, public RevocationListener {
  public:
   /// Errors: kInvalidArgument (depth), kConnectionLost, kOutOfMemory.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/queue.h>
 
 #include "client/datapath/many_pairs.h"
@@ -31,6 +32,7 @@ bool count_end_of_pair(QueueEntry& entry) noexcept {
       group.failed_length_bytes = entry.length_bytes;
     }
   }
+  REMORA_ASSERT_HOT(group.left_count > 0, "a pair of a group ends once");
   if (--group.left_count != 0) return false;
   if (group.failed == head.ticket) {
     head.outcome = group.failed_outcome;
@@ -86,6 +88,8 @@ void QueueCore::hand_out_grouped(OperationRecord& first, std::size_t count) noex
 }
 
 void QueueCore::make_ready(QueueEntry& entry, bool ok) noexcept {
+  REMORA_ASSERT_HOT(ready_count_ < room_.depth && room_.left < room_.depth,
+                    "an operation that was taken is handed out once");
   if (ready_count_ != 0) ready_[ready_count_ - 1].entry_->next = &entry;
   Completion& completion = ready_[ready_count_++];
   completion.entry_ = &entry;
@@ -105,6 +109,7 @@ void QueueCore::end_of_pair(QueueEntry& entry) noexcept {
     ++room_.left;
   }
   if (!last) return;
+  REMORA_ASSERT(group_count_ > 0, "a group ends once");
   --group_count_;
   make_ready(head, head.outcome.ok);
 }

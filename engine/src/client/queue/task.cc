@@ -16,15 +16,18 @@ TaskWait::~TaskWait() { ExecutorCore::set_current(outer_); }
 std::coroutine_handle<> TaskWait::ended(void* self, std::size_t /*index*/) noexcept {
   auto& waiting = *static_cast<TaskWait*>(self);
   // Notifies under the lock: the thread that waits may destroy this as soon as the lock is free.
-  const std::lock_guard lock{waiting.mutex_};
+  const MutexLock lock{waiting.mutex_};
   waiting.ended_ = true;
   waiting.told_.notify_one();
   return std::noop_coroutine();
 }
 
 void TaskWait::wait() noexcept {
-  std::unique_lock lock{mutex_};
-  told_.wait(lock, [this] { return ended_; });
+  MutexLock lock{mutex_};
+  told_.wait(lock, [this] {
+    mutex_.assert_held();
+    return ended_;
+  });
 }
 
 }  // namespace remora::detail

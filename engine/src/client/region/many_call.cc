@@ -87,6 +87,7 @@ ManyCall::ManyCall(SessionCore& session, Opcode opcode, const ManyOptions& optio
 }
 
 ManyCall::~ManyCall() {
+  REMORA_ASSERT_HOT(in_flight_ == 0, "a call returns when all its pairs have ended");
   end_uses();
   if (batch_ != nullptr) session_.many_batches().give_back(std::move(batch_));
 }
@@ -419,6 +420,7 @@ void ManyCall::collect() noexcept {
       }
     }
     batch_->give_back(*run.first, *last);
+    REMORA_ASSERT_HOT(run.count <= in_flight_, "a pair in flight ends once");
     in_flight_ -= run.count;
     left -= run.count;
   }

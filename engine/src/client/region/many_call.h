@@ -24,7 +24,8 @@
 
 namespace remora::detail {
 
-/// By one thread: add(), for the pairs of each region in turn, then finish().
+/// By one thread: add(), for the pairs of each region in turn, then finish(). exception: each round
+/// of pairs touches most of the members (unit_engine_cost counts the instructions).
 class ManyCall {
  public:
   /// `options`: checked. If the call is ready(), its outcomes become ok, until a pair fails.

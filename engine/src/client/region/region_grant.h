@@ -48,7 +48,8 @@ using transport::right_for;
   return ByteOffset{offset};
 }
 
-/// One grant.
+/// A grant of a client on a region, with what the data path checks of each operation. exception:
+/// `Quick` has copies of members, which the data path reads without following a pointer.
 class RegionGrant final : public RevocableGrant {
  public:
   /// Asks the server of `session` for a grant. Blocks until the server has answered, or `deadline`.

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/start_thread.h>
 
 #include "base/log.h"
@@ -112,7 +113,9 @@ void ControlCalls::run(const std::shared_ptr<ControlCalls>& calls) noexcept {
     engine = nullptr;  // may destroy the engine, which then ends this thread
     lock.lock();
     --calls->busy_;
-    if (std::exchange(t_finishing, false) && --calls->finishing_ == 0) calls->rest_.notify_all();
+    if (!std::exchange(t_finishing, false)) continue;
+    REMORA_ASSERT(calls->finishing_ > 0, "a thread that has claimed a call is counted");
+    if (--calls->finishing_ == 0) calls->rest_.notify_all();
   }
 }
 
@@ -129,6 +132,7 @@ std::shared_ptr<ControlRecord> ControlCalls::take_out(ControlRecord& record) noe
 bool ControlCalls::claim(ControlRecord& record) noexcept {
   const MutexLock lock{mutex_};
   if (take_out(record) == nullptr) return false;
+  REMORA_ASSERT(!t_finishing, "a thread claims one call at a time");
   ++finishing_;
   t_finishing = true;
   return true;
@@ -183,6 +187,7 @@ void ControlCalls::expire() noexcept {
 
 void ControlCalls::was_told() noexcept {
   const MutexLock lock{mutex_};
+  REMORA_ASSERT(untold_ > 0, "the end of a control call is told once");
   if (--untold_ == 0) rest_.notify_all();
 }
 

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 
+#include <remora/assert.h>
+
 #include "base/clock.h"
 
 namespace remora::detail {
@@ -44,7 +46,9 @@ class PolledQueue {
   friend class Poller;
   /// Drops a reference without freeing. True: it was the last.
   [[nodiscard]] bool release() noexcept {
-    return references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    const std::size_t before = references_.fetch_sub(1, std::memory_order_acq_rel);
+    REMORA_ASSERT_HOT(before > 0, "each reference is dropped once");
+    return before == 1;
   }
 
   std::atomic<std::size_t> references_{1};

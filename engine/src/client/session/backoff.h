@@ -14,16 +14,16 @@ namespace remora::detail {
 class Backoff {
  public:
   static constexpr std::chrono::milliseconds kFirst{20};
-  static constexpr std::chrono::milliseconds kMost{2000};
+  static constexpr std::chrono::milliseconds kMax{2000};
 
   Backoff() : Backoff{std::random_device{}()} {}
   explicit Backoff(std::uint32_t seed) : random_{seed} {}
 
-  /// Between half of a step and all of it; steps double, from kFirst to kMost.
+  /// Between half of a step and all of it; steps double, from kFirst to kMax.
   [[nodiscard]] std::chrono::nanoseconds next() {
     std::uniform_real_distribution<double> share{0.5, 1.0};
     const auto pause = std::chrono::duration_cast<std::chrono::nanoseconds>(step_ * share(random_));
-    step_ = std::min(2 * step_, kMost);
+    step_ = std::min(2 * step_, kMax);
     return pause;
   }
   /// The next pause is one of the first step again.

@@ -97,7 +97,8 @@ class ControlChannel {
     heard_at_.store(at.time_since_epoch().count(), std::memory_order_relaxed);
   }
 
-  // The session's state. The session sets it, with its own mutex locked.
+  /// The session's state. The session sets it, with its own mutex locked.
+
   /// The next connection follows. Until open() only the calling thread may make calls. Returns its
   /// number.
   std::uint64_t begin_joining(std::shared_ptr<transport::ClientEndpoint> endpoint);

@@ -27,7 +27,8 @@ class HandlerDispatcher {
   /// thread that has reserved it makes calls.
   void dispatch() noexcept;
 
-  // While a session is interrupted, the thread that connects again calls the handlers.
+  /// While a session is interrupted, the thread that connects again calls the handlers.
+
   /// Reserves the queue for a thread that is starting: no other thread calls handlers from now on.
   void reserve();
   /// By that thread, once it runs.

@@ -31,7 +31,7 @@ class Handshake {
   /// those of ControlChannel::call().
   Status say_hello(Deadline deadline);
 
-  // From the answer to the first hello; fixed from then on.
+  /// From the answer to the first hello; fixed from then on.
   [[nodiscard]] const ServerInfo& server() const noexcept { return server_; }
   /// The version of the protocol; 0 before the answer. Any thread.
   [[nodiscard]] std::uint32_t version() const noexcept { return version_; }

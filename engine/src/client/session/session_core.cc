@@ -101,12 +101,9 @@ void SessionCore::say_goodbye() noexcept {
 SessionCore::Transition::Transition(SessionCore& session) noexcept REMORA_NO_THREAD_SAFETY_ANALYSIS
     : session_{session} {
   session_.transition_mutex_.lock();
-  session_.transition_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
 }
 
 SessionCore::Transition::~Transition() REMORA_NO_THREAD_SAFETY_ANALYSIS {
-  REMORA_ASSERT(!session_.lane_broken_, "a transition acts on a lane that breaks meanwhile");
-  session_.transition_thread_.store({}, std::memory_order_relaxed);
   session_.transition_mutex_.unlock();
   session_.dispatcher_.dispatch();
 }
@@ -145,10 +142,10 @@ Reason SessionCore::explain(Reason reason) noexcept {
 void SessionCore::on_lane_broken() noexcept {
   channel_.await_last_messages();
   if (!connected()) return;
-  if (transition_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
-    // This thread is in resume(), which acts on it.
+  if (transition_mutex_.held_by_this_thread()) {
+    // This thread is in resume() or take_rail_back(), which acts on it.
     transition_mutex_.assert_held();
-    lane_broken_ = true;
+    transition_mutex_.note_broken_lane();
     return;
   }
   const Transition transition{*this};
@@ -223,18 +220,13 @@ void SessionCore::interrupt_now(Reason reason, End by, LaneFault fault) noexcept
 /// A rail that failed has answered again. When nothing is posted on any lane, the session connects
 /// anew, and its lanes go over all rails; operations wait meanwhile. By the control thread.
 void SessionCore::take_rail_back() noexcept {
-  // Other sessions have the control thread, too: each further try may take longer, and comes later.
-  constexpr std::chrono::milliseconds kFirstTime{25};
-  constexpr std::chrono::milliseconds kMaxTime{250};
-  constexpr std::chrono::milliseconds kMaxPause{30'000};
   if (!connected() || !handshake_.resumable() || !has_begun()) return;
   const Transition transition{*this};
-  if (!connected() || Clock::now() < next_hold_) return;
-  const bool held = lanes_.hold(Clock::now() + std::clamp(hold_pause_ / 2, kFirstTime, kMaxTime));
-  hold_pause_ = held ? hold_pause_.zero() : std::clamp(2 * hold_pause_, 4 * kFirstTime, kMaxPause);
-  next_hold_ = Clock::now() + hold_pause_;
+  if (!connected() || !rail_hold_.is_due(Clock::now())) return;
+  const bool held = lanes_.hold(Clock::now() + rail_hold_.time());
+  rail_hold_.ended(held, Clock::now());
   // A lane may break while this thread waits for it.
-  if (std::exchange(lane_broken_, false)) return fail_now(Reason::kLaneBroken, 0);
+  if (transition_mutex_.take_broken_lane()) return fail_now(Reason::kLaneBroken, 0);
   if (!held) return;  // a later tick tries again
   interrupt_now(Reason::kNone, ClientMetrics::kRailReturned, LaneFault::kNone);
 }
@@ -285,7 +277,7 @@ bool SessionCore::resume(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
       if (!connected()) break;
       lane->go_on();
       // A lane that breaks during go_on() interrupts the session again.
-      if (std::exchange(lane_broken_, false)) fail_now(Reason::kLaneBroken, 0);
+      if (transition_mutex_.take_broken_lane()) fail_now(Reason::kLaneBroken, 0);
     }
     const MutexLock lock{mutex_};
     channel_.wake_calls();
@@ -301,9 +293,7 @@ bool SessionCore::set_up_again() noexcept {
   const MutexLock lock{mutex_};
   if (ended()) return false;
   set_state(SessionState::kUp);
-  // The lanes go over all rails that have answered.
-  hold_pause_ = {};
-  next_hold_ = {};
+  rail_hold_.reset();
   channel_.open();
   events_.session_is_up();
   reconnector_.session_is_up();

@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,7 +18,6 @@
 #include "base/event_loop.h"
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/lane_driver.h"
-#include "client/datapath/many_batch.h"
 #include "client/services/session_ticker.h"
 #include "client/session/control_channel.h"
 #include "client/session/grant_keys.h"
@@ -28,12 +26,14 @@
 #include "client/session/keep_alive.h"
 #include "client/session/open_regions.h"
 #include "client/session/opening.h"
+#include "client/session/rail_hold.h"
 #include "client/session/reconnector.h"
 #include "client/session/revocation_tracker.h"
 #include "client/session/server_connector.h"
 #include "client/session/server_events.h"
 #include "client/session/session_lanes.h"
 #include "client/session/session_state.h"
+#include "client/session/transition_mutex.h"
 #include "protocol/messages.h"
 #include "transport/client_endpoint.h"
 #include "transport/lane.h"
@@ -119,7 +119,7 @@ class SessionCore final : public SessionTicker::Ticked,
   /// keys.
   [[nodiscard]] std::shared_ptr<MemoryReleaser> releaser_of(const LaneDriver& lane) const noexcept;
   /// Records for calls with many pairs.
-  [[nodiscard]] ManyBatches& many_batches() noexcept { return many_batches_; }
+  [[nodiscard]] ManyBatches& many_batches() noexcept { return lanes_.many_batches(); }
   [[nodiscard]] transport::MemoryDomain* memory_domain() const noexcept { return domain_.get(); }
   [[nodiscard]] const std::shared_ptr<transport::MemoryDomain>& domain() const noexcept {
     return domain_;
@@ -215,15 +215,8 @@ class SessionCore final : public SessionTicker::Ticked,
   std::optional<ClientMetrics> metrics_;
 
   /// Held during a transition, by Transition only.
-  Mutex transition_mutex_ REMORA_ACQUIRED_BEFORE(mutex_);
-  /// The thread that holds transition_mutex_.
-  std::atomic<std::thread::id> transition_thread_{};
-  /// A lane broke while that thread was resuming the session.
-  bool lane_broken_ REMORA_GUARDED_BY(transition_mutex_) = false;
-  /// When take_rail_back() may hold the lanes again; the pause doubles while operations are posted,
-  /// and with it the time of a hold.
-  Clock::time_point next_hold_ REMORA_GUARDED_BY(transition_mutex_){};
-  std::chrono::milliseconds hold_pause_ REMORA_GUARDED_BY(transition_mutex_){0};
+  TransitionMutex transition_mutex_ REMORA_ACQUIRED_BEFORE(mutex_);
+  RailHold rail_hold_ REMORA_GUARDED_BY(transition_mutex_);
   mutable Mutex mutex_;
   std::atomic<SessionState> state_{SessionState::kUp};  ///< changed with mutex_ locked
   std::atomic<Reason> lost_reason_{Reason::kPeerGone};
@@ -240,7 +233,6 @@ class SessionCore final : public SessionTicker::Ticked,
   Reconnector reconnector_;
   OpenRegions open_regions_;
   RevocationTracker revocations_;
-  ManyBatches many_batches_;
 };
 
 }  // namespace remora::detail

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "client/datapath/lane_driver.h"
+#include "client/datapath/many_batch.h"
 #include "client/session/lane_ender.h"
 #include "transport/lane.h"
 
@@ -37,7 +38,8 @@ class SessionLanes {
   /// mapped.
   Result<std::vector<std::unique_ptr<transport::Lane>>> open_again(Deadline deadline);
 
-  // Only once the session has begun.
+  /// Only once the session has begun.
+
   /// All lanes are alike. A completion on one lane says nothing of operations on another.
   /// Not checked by clang: once the session has begun, lanes_ does not change.
   [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& all() const noexcept
@@ -63,7 +65,7 @@ class SessionLanes {
   /// False: the new lanes can do less than the old ones.
   [[nodiscard]] bool replace(std::vector<std::unique_ptr<transport::Lane>> lanes) noexcept;
 
-  // Also while the session begins. Any thread.
+  /// Also while the session begins. Any thread.
   [[nodiscard]] bool any_broken() const noexcept;
   [[nodiscard]] bool any_breaking() const noexcept;
   /// The fault that broke the first of the lanes, if an operation did.
@@ -75,6 +77,9 @@ class SessionLanes {
   void fail(Reason reason, LaneFault fault) noexcept;
   /// By the destructor of the session.
   void close() noexcept;
+
+  /// Records for calls with many pairs, on any lane. Any thread.
+  [[nodiscard]] ManyBatches& many_batches() noexcept { return many_batches_; }
 
  private:
   [[nodiscard]] static std::size_t thread_number() noexcept;
@@ -92,6 +97,7 @@ class SessionLanes {
   /// has begun, lanes_ is complete, and all() reads it without the lock.
   mutable Mutex opening_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_ REMORA_GUARDED_BY(opening_);
+  ManyBatches many_batches_;
 };
 
 }  // namespace remora::detail

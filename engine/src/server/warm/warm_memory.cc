@@ -10,7 +10,7 @@
 #include <remora/config/units.h>
 
 #include "base/log.h"
-#include "server/random_id.h"
+#include "base/random_id.h"
 #include "server/warm/kept_process.h"
 
 namespace remora::detail {
@@ -90,11 +90,11 @@ Result<WarmMemory::Descriptors> WarmMemory::take(DescriptorStore& store) {
 
 Result<std::unique_ptr<WarmMemory>> WarmMemory::open(std::shared_ptr<DescriptorStore> store,
                                                      const config::Pool& options,
-                                                     const ServerMetrics& metrics) {
+                                                     metrics::Gauge ready_gauge) {
   if (store == nullptr)
     return Error{Code::kUnsupported, "pool.warm_restart"}.with_subject(
         "no supervisor keeps descriptors for this process");
-  auto warm = std::make_unique<WarmMemory>(std::move(store), metrics);
+  auto warm = std::make_unique<WarmMemory>(std::move(store), ready_gauge);
   auto descriptors = take(*warm->store_);
   if (!descriptors) return descriptors.error();
   std::set<std::string> names;
@@ -368,7 +368,7 @@ void WarmMemory::give_up() noexcept {
   if (catalog_) catalog_->spoil();
   if (sessions_) sessions_->spoil();
   spoiled_ = true;
-  metrics_.warm_restart_ready(false);
+  ready_gauge_.set(0);
   while (!stored_.empty()) remove(std::string{*stored_.begin()});
 }
 
@@ -377,7 +377,7 @@ void WarmMemory::spoil(const Error& why) noexcept {
   catalog_->spoil();
   sessions_->spoil();
   spoiled_ = true;
-  metrics_.warm_restart_ready(false);
+  ready_gauge_.set(0);
   log::warn(
       "warm restart: not possible any more: {}; this process serves on, and the next one "
       "begins with new memory",

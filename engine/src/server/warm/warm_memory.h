@@ -21,6 +21,7 @@
 
 #include <remora/config/server_config.h>
 #include <remora/engine/descriptor_store.h>
+#include <remora/metrics/recorder.h>
 #include <remora/mutex.h>
 #include <remora/result.h>
 
@@ -29,7 +30,6 @@
 #include "server/memory/pool.h"
 #include "server/memory/region_journal.h"
 #include "server/memory/shared_memory.h"
-#include "server/server_metrics.h"
 #include "server/warm/kept_catalog.h"
 #include "server/warm/sealed_record.h"
 
@@ -49,12 +49,13 @@ class WarmMemory final : public RegionJournal {
   /// Takes what the store has. Where that is no whole memory, it is given up, and the memory is
   /// new: see reason(). After an error it stays stored. Errors: kUnsupported: there is no store;
   /// kTimedOut: the process before still runs; kOutOfMemory and kSystem: it cannot be mapped or
-  /// read; those of DescriptorStore::take().
+  /// read; those of DescriptorStore::take(). `ready_gauge`: set to 0 when the next process cannot
+  /// take the memory over any more; its registry outlives this.
   static Result<std::unique_ptr<WarmMemory>> open(std::shared_ptr<DescriptorStore> store,
                                                   const config::Pool& options,
-                                                  const ServerMetrics& metrics);
-  WarmMemory(std::shared_ptr<DescriptorStore> store, const ServerMetrics& metrics)
-      : store_{std::move(store)}, metrics_{metrics} {}
+                                                  metrics::Gauge ready_gauge);
+  WarmMemory(std::shared_ptr<DescriptorStore> store, metrics::Gauge ready_gauge)
+      : store_{std::move(store)}, ready_gauge_{ready_gauge} {}
   /// Where nothing was recorded, nothing stays stored.
   ~WarmMemory() override;
 
@@ -109,7 +110,7 @@ class WarmMemory final : public RegionJournal {
   }
 
   const std::shared_ptr<DescriptorStore> store_;
-  const ServerMetrics metrics_;
+  const metrics::Gauge ready_gauge_;
   std::optional<KeptMemory> kept_;
   std::string reason_;
   std::uint64_t memory_id_ = 0;  ///< fixed by begin()

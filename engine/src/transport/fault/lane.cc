@@ -7,6 +7,8 @@
 #include <sys/timerfd.h>
 #include <utility>
 
+#include <remora/assert.h>
+
 namespace remora::transport {
 
 using detail::FaultCore;
@@ -52,6 +54,9 @@ FaultLane::FaultLane(std::shared_ptr<FaultCore> core, std::shared_ptr<detail::Fa
 }
 
 PostOutcome FaultLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
+  REMORA_ASSERT(first_sequence == next_sequence_, "requests are posted in their order");
+  REMORA_ASSERT(!chain.empty() && next_sequence_ - reported_ + chain.size() <= requests_.size(),
+                "a lane has a place for each request that is posted");
   signaled_within_ = 0;
   if (lost()) {
     core_->count(&Counts::requests, chain.size());

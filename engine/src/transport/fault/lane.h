@@ -17,6 +17,7 @@ namespace remora::transport {
 /// Posts requests on the real lane, unless a fault loses them, and reports their completions when
 /// they are due, in the order in which they were posted. When the lane ends, requests that it has
 /// not reported are lost; it reports that when the real lane no longer touches their memory.
+/// exception: Request is the record of one request.
 class FaultLane final : public Lane {
  public:
   /// Errors: kSystem.

@@ -1,8 +1,8 @@
 #include "transport/rdma/cache_series.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <iterator>
 #include <map>
 #include <new>
 #include <utility>
@@ -88,6 +88,28 @@ CacheNumbers CacheSeries::sum() const {
   return all;
 }
 
+namespace {
+
+/// A fixed set: whatever else a provider answers is "other".
+constexpr std::array<std::pair<const char*, int>, 4> kNamedErrnos{
+    {{"EAGAIN", EAGAIN}, {"EFAULT", EFAULT}, {"EINVAL", EINVAL}, {"ENOMEM", ENOMEM}}};
+
+double failures_by(const MrCacheCounters& counters, int number) {
+  const auto found = counters.failures.find(number);
+  return found == counters.failures.end() ? 0.0 : static_cast<double>(found->second);
+}
+
+std::uint64_t failures_by_others(const MrCacheCounters& counters) {
+  std::uint64_t others = 0;
+  for (const auto& [number, count] : counters.failures)
+    if (std::none_of(kNamedErrnos.begin(), kNamedErrnos.end(),
+                     [failed_by = number](const auto& named) { return named.second == failed_by; }))
+      others += count;
+  return others;
+}
+
+}  // namespace
+
 Status CacheSeries::show(const std::string& device) {
   using Read = std::uint64_t (*)(const MrCacheCounters&);
   const metrics::Labels labels{{"device", device}};
@@ -135,25 +157,11 @@ Status CacheSeries::show(const std::string& device) {
         [](const auto& now) { return now.registrations; });
   const char* const failures = "remora_client_mr_cache_failures_total";
   const char* const failed = "Verbs calls of the cache that failed, by errno";
-  // A fixed set: whatever else a provider answers is "other".
-  static constexpr std::pair<const char*, int> kNamed[] = {
-      {"EAGAIN", EAGAIN}, {"EFAULT", EFAULT}, {"EINVAL", EINVAL}, {"ENOMEM", ENOMEM}};
-  for (const auto& [name, number] : kNamed)
-    keep(
-        registry_->counter_callback(failures, failed, with("errno", name), [this, wanted = number] {
-          const auto counters = sum().counters;
-          const auto found = counters.failures.find(wanted);
-          return found == counters.failures.end() ? 0.0 : static_cast<double>(found->second);
-        }));
-  total(failures, failed, with("errno", "other"), [](const auto& now) {
-    std::uint64_t others = 0;
-    for (const auto& [number, count] : now.failures)
-      if (std::none_of(
-              std::begin(kNamed), std::end(kNamed),
-              [failed_by = number](const auto& named) { return named.second == failed_by; }))
-        others += count;
-    return others;
-  });
+  for (const auto& [name, number] : kNamedErrnos)
+    keep(registry_->counter_callback(
+        failures, failed, with("errno", name),
+        [this, wanted = number] { return failures_by(sum().counters, wanted); }));
+  total(failures, failed, with("errno", "other"), failures_by_others);
   level("remora_client_mr_cache_pinned_bytes", "Memory that kept registrations pin, in whole pages",
         [](const auto& now) { return now.pinned_bytes; });
   level("remora_client_mr_cache_kept", "Registrations that the cache has, in use or idle",

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/metrics/registry.h>
 
 #include "base/clock.h"
@@ -83,7 +84,10 @@ class Rundown {
     leave();
     return false;
   }
-  void leave() noexcept { users_.fetch_sub(1); }
+  void leave() noexcept {
+    const std::uint32_t before = users_.fetch_sub(1);
+    REMORA_ASSERT_HOT(before > 0, "a call that has entered leaves once");
+  }
   /// On return no call uses it, and none will before open().
   void close() noexcept {
     constexpr std::chrono::microseconds kClosePause{50};

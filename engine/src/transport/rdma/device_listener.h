@@ -33,7 +33,8 @@
 
 namespace remora::transport::rdma {
 
-/// The control thread calls, and another one where a function says so.
+/// The control thread calls, and another one where a function says so. exception: Plan has options,
+/// Served and Remains are records of single devices.
 class DeviceListener {
  public:
   struct Plan {
@@ -117,7 +118,7 @@ class DeviceListener {
   bool every_address_ = false;  ///< the listener is of no device alone
   std::vector<std::string> names_;
   std::vector<std::string> atomic_domains_;
-  // Set while the server starts.
+  /// Set while the server starts.
   std::vector<MemoryStretch> pool_;
   std::shared_ptr<void> hold_;
   bool leases_ = false;

@@ -79,7 +79,8 @@ std::shared_ptr<GrantDomain::Entry> GrantDomain::entry_of(Key key, bool any_addr
   }
   if (found != entries_.end()) return found->second;
   auto made = std::make_shared<Entry>();
-  made->place = entries_.emplace(std::move(key), made);
+  Use& use = uses_[made.get()];
+  use.place = entries_.emplace(std::move(key), made);
   return made;
 }
 
@@ -94,7 +95,7 @@ Result<RegistrationHold> GrantDomain::acquire(const GrantRequest& request,
     {
       const remora::detail::MutexLock lock{mutex_};
       entry = entry_of(key_of(request, access, former), former.empty());
-      ++entry->holders;
+      ++uses_.at(entry.get()).holders;
     }
     // From here on an error releases it.
     RegistrationHold hold{shared_from_this(), entry};
@@ -135,10 +136,11 @@ Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, v
   entry.memory = std::move(*registered);
   // From here on acquire() finds it by the addresses that it has.
   const remora::detail::MutexLock lock{mutex_};
-  auto node = entries_.extract(entry.place);
+  Use& use = uses_.at(&entry);
+  auto node = entries_.extract(use.place);
   for (std::size_t i = 0; i < entry.extents.size(); ++i)
     node.key().addresses[i] = entry.extents[i].remote_address;
-  entry.place = entries_.insert(std::move(node));
+  use.place = entries_.insert(std::move(node));
   return {};
 }
 
@@ -196,10 +198,13 @@ Status GrantDomain::key_left() const {
 Status GrantDomain::release(const std::shared_ptr<Entry>& entry) noexcept {
   {
     const remora::detail::MutexLock lock{mutex_};
-    REMORA_ASSERT(entry->holders > 0, "each grant releases its registration once");
-    if (--entry->holders > 0) return {};
+    const auto use = uses_.find(entry.get());
+    REMORA_ASSERT(use != uses_.end() && use->second.holders > 0,
+                  "each grant releases its registration once");
+    if (--use->second.holders > 0) return {};
     // From here on acquire() makes a new one.
-    entries_.erase(entry->place);
+    entries_.erase(use->second.place);
+    uses_.erase(use);
   }
   Entry& last = *entry;
   const remora::detail::MutexLock lock{last.mutex};

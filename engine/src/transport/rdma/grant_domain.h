@@ -121,12 +121,16 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   struct Entry;
   using Entries = std::multimap<Key, std::shared_ptr<Entry>>;
   struct Entry {
-    std::size_t holders = 0;  ///< guarded by the mutex of the domain
-    Entries::iterator place;  ///< guarded by the mutex of the domain
     remora::detail::Mutex mutex;
     std::shared_ptr<GrantShare> share REMORA_GUARDED_BY(mutex);
     std::vector<WireExtent> extents REMORA_GUARDED_BY(mutex);
     std::vector<verbs::MemoryRegion> memory REMORA_GUARDED_BY(mutex);  ///< empty: not registered
+  };
+
+  /// The use of an entry.
+  struct Use {
+    std::size_t holders = 0;
+    Entries::iterator place{};
   };
 
   /// With the addresses of `former`; where that is empty, with those of the memory itself.
@@ -158,6 +162,7 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   /// never before it.
   mutable remora::detail::Mutex mutex_;
   Entries entries_ REMORA_GUARDED_BY(mutex_);
+  std::map<const Entry*, Use> uses_ REMORA_GUARDED_BY(mutex_);  ///< of each of them
   std::set<Member*> members_ REMORA_GUARDED_BY(mutex_);
   std::uint64_t last_serial_ REMORA_GUARDED_BY(mutex_) = 0;
   bool retired_ REMORA_GUARDED_BY(mutex_) = false;

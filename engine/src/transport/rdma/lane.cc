@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <remora/assert.h>
+
 #include "base/log.h"
 #include "transport/rdma/local_access.h"
 #include "transport/rdma/wire.h"
@@ -96,6 +98,8 @@ class RdmaLane final : public Lane {
   }
 
   PostOutcome post(Chain chain, std::uint64_t first_sequence) noexcept override {
+    REMORA_ASSERT_HOT(!chain.empty() && chain.size() <= prepared_.size(),
+                      "a chain has no more requests than the lane's depth");
     if (chain.size() == 1) return post_one(*chain.front(), first_sequence);
     Prepared* next = prepared_.data();
     for (std::uint64_t sequence = first_sequence; const WorkRequest* request : chain)

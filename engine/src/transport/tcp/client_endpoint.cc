@@ -81,9 +81,9 @@ class TcpClientEndpoint final : public ClientEndpoint {
   }
   void flush(Deadline deadline) noexcept override {
     // A server that stands still has its host acknowledge, but late (delayed, by 40 ms).
-    constexpr std::chrono::milliseconds kMost{20};
+    constexpr std::chrono::milliseconds kMaxWait{20};
     constexpr std::chrono::microseconds kPause{50};
-    const Deadline until = std::min(deadline, Clock::now() + kMost);
+    const Deadline until = std::min(deadline, Clock::now() + kMaxWait);
     while (!all_acknowledged(socket_.get()) && Clock::now() < until)
       std::this_thread::sleep_for(kPause);
   }

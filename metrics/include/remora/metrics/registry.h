@@ -131,14 +131,14 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // Registration. `help` is one line. A name and labels that are registered already give the same
-  // series again (not so callbacks). All take the lock and may allocate: control path only.
-  //
-  // Errors, of all: kInvalidArgument, with the rule as operation() and the text as subject() (a
-  // name outside [a-zA-Z_][a-zA-Z0-9_]* or against the rules of src/naming.h, a help that
-  // is empty or not one line, a label that is malformed, reserved, given twice, not UTF-8 or too
-  // long, bad bounds); kAlreadyExists (the name is of another kind or shape; a callback's series is
-  // taken); kLimitExceeded (series_max).
+  /// Registration. `help` is one line. A name and labels that are registered already give the same
+  /// series again (not so callbacks). All take the lock and may allocate: control path only.
+  ///
+  /// Errors, of all: kInvalidArgument, with the rule as operation() and the text as subject() (a
+  /// name outside [a-zA-Z_][a-zA-Z0-9_]* or against the rules of src/naming.h, a help that
+  /// is empty or not one line, a label that is malformed, reserved, given twice, not UTF-8 or too
+  /// long, bad bounds); kAlreadyExists (the name is of another kind or shape; a callback's series
+  /// is taken); kLimitExceeded (series_max).
 
   /// A counter; the name ends in `_total`.
   Result<Counter> counter(std::string_view name, std::string_view help, const Labels& labels = {});
@@ -165,8 +165,8 @@ class Registry {
   /// to be had, they are shared with others, as those of recorder().
   [[nodiscard]] OwnedCells own_cells() const noexcept;
 
-  // Reads: the sum over all threads, finished ones included, at about this moment. They leave
-  // high-water marks alone.
+  /// Reads: the sum over all threads, finished ones included, at about this moment. They leave
+  /// high-water marks alone.
 
   [[nodiscard]] std::uint64_t value(Counter counter) const;
   [[nodiscard]] std::int64_t value(Gauge gauge) const noexcept;

@@ -22,6 +22,16 @@ TEST(IndexStack, EveryIndexOnceThenNone) {
   EXPECT_EQ(IndexStack{0}.take(), IndexStack::kNone);
 }
 
+TEST(IndexStackDeathTest, IndexThatIsNotTakenIsNotGivenBack) {
+  IndexStack free{2};
+  const std::uint32_t index = free.take();
+  free.give_back(index);
+  if constexpr (kHotAssertions) {
+    EXPECT_DEATH(free.give_back(index), "a bug in Remora: a place that was taken is given back");
+    EXPECT_DEATH(free.give_back(2), "a bug in Remora: only a place of the table is given back");
+  }
+}
+
 TEST(IndexStack, NoIndexIsOutTwiceUnderContention) {
   IndexStack free{4};
   std::array<std::atomic<int>, 4> holders{};

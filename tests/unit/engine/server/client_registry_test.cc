@@ -113,7 +113,7 @@ TEST(Paces, SayWhenTheNextIs) {
   EXPECT_FALSE(pace.admits(pace.next() - 1ms));
 }
 
-TEST(LogLimits, CountWhatTheyLeaveOut) {
+TEST(LogRateLimiter, CountsWhatItLeavesOut) {
   log::LogRateLimiter limit{2};
   const Clock::time_point began = Clock::now();
   EXPECT_TRUE(limit.allows(began));

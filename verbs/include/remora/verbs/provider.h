@@ -33,7 +33,8 @@ struct MemlockState {
   bool exempt = false;             ///< CAP_IPC_LOCK: the limit does not apply
 };
 
-/// Entries have the signatures and error conventions of the calls they are named after.
+/// Entries have the signatures and error conventions of the calls they are named after. exception:
+/// the table has one entry for each call of the libraries.
 struct Provider {
   /// Devices.
   ibv_device** (*get_device_list)(int* count);

@@ -55,7 +55,8 @@ struct QueuePairCapabilities {
 std::ostream& operator<<(std::ostream& out, const QueuePairCapabilities& capabilities);
 
 /// Every option of a queue pair. Where a value is optional, absent means: what the connection
-/// manager finds, and without it the default that the comment gives.
+/// manager finds, and without it the default that the comment gives. exception: options, each with
+/// a default.
 struct QueuePairOptions {
   std::uint32_t send_depth = 64;
   std::uint32_t receive_depth = 16;
@@ -91,7 +92,7 @@ struct QueuePairOptions {
   /// Reads and atomics in flight from us, and towards us. Default: the device's maximum.
   std::optional<std::uint8_t> initiator_depth;
   std::optional<std::uint8_t> responder_depth;
-  // Defaults: those of the connection manager's route; without the manager 0, 0, 64 and 0.
+  /// Defaults: those of the connection manager's route; without the manager 0, 0, 64 and 0.
   std::optional<std::uint8_t> service_level;  ///< 0 to 15
   std::optional<std::uint8_t> traffic_class;
   std::optional<std::uint8_t> hop_limit;

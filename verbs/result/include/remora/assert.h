@@ -2,11 +2,28 @@
 
 /// Assertions of what our own code guarantees. Never of bytes from a peer, a file or a NIC: those
 /// are checked, and answered with an Error.
+///
+/// REMORA_ASSERT is the rule, on in every build. REMORA_ASSERT_HOT is for what runs in each
+/// operation of the data path, whose instructions tests count: on in builds with a sanitizer only.
 
 #include <cstdio>
 #include <cstdlib>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define REMORA_HOT_ASSERTIONS true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define REMORA_HOT_ASSERTIONS true
+#endif
+#endif
+#ifndef REMORA_HOT_ASSERTIONS
+#define REMORA_HOT_ASSERTIONS false
+#endif
+
 namespace remora::detail {
+
+/// Whether REMORA_ASSERT_HOT tests its condition, for state that only such assertions need.
+inline constexpr bool kHotAssertions = REMORA_HOT_ASSERTIONS;
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void assertion_failed(const char* invariant,
                                                                     const char* file,
@@ -26,9 +43,9 @@ namespace remora::detail {
       ::remora::detail::assertion_failed("" invariant "", __FILE__, __LINE__); \
   } while (false)
 
-/// The same where a measured hot path forbids the test in release builds (NDEBUG).
-#ifdef NDEBUG
-#define REMORA_ASSERT_HOT(condition, invariant) static_cast<void>(0)
-#else
-#define REMORA_ASSERT_HOT(condition, invariant) REMORA_ASSERT(condition, invariant)
-#endif
+/// The same on the data path: compiled in every build, tested in builds with a sanitizer (gcc and
+/// clang, of addresses or of threads). `condition` has no side effect.
+#define REMORA_ASSERT_HOT(condition, invariant)                                          \
+  do {                                                                                   \
+    if constexpr (::remora::detail::kHotAssertions) REMORA_ASSERT(condition, invariant); \
+  } while (false)

@@ -228,6 +228,29 @@ inline constexpr std::string_view kRemedyOfZone =
          operation == "flush_visible";
 }
 
+/// Of kNotFound: what the call has looked for is not there.
+[[nodiscard]] constexpr std::string_view remedy_of_missing(std::string_view operation) noexcept {
+  if (operation == "key file")
+    return "'remora key generate FILE' makes one; REMORA_KEY_FILE names that of the command line "
+           "program, key_file that of a server";
+  if (operation == "DeviceList::find") return "'rdma link' lists the devices of this host";
+  if (operation == "choose_gid")
+    return "give the port's interface an address ('ip addr add'), or choose a GID by its index";
+  if (operation == "RDMA device of this network namespace")
+    return "each network namespace of this host has RDMA devices of its own ('rdma system': netns "
+           "exclusive): move one here by 'rdma dev set DEVICE netns NAME' where it is now, or let "
+           "all use all by 'rdma system set netns shared'; '?transport=tcp' needs none";
+  if (operation == "rdma setting that the port does not have")
+    return "a server's file sets it below 'rdma', a client by its URI or EngineOptions::rdma; "
+           "pkeys and gids of /sys/class/infiniband/DEVICE/ports/PORT are what the port has";
+  if (operation == "QueuePairBuilder::build") return "'ibv_devinfo -v' lists the port's GIDs";
+  if (operation == "getaddrinfo") return "check the host's name ('getent hosts NAME')";
+  if (operation == "ibv_get_device_list" || operation == "rdma_get_devices")
+    return "no RDMA device: install the NIC's driver, or 'rdma link add rxe0 type rxe netdev IF'; "
+           "'?transport=tcp' needs none, nor does '?transport=shm' on the server's own host";
+  return {};
+}
+
 /// Where the call that failed tells more than the code.
 [[nodiscard]] constexpr std::string_view remedy_of(std::string_view operation, Code code) noexcept {
   if (operation == "connect over shm" &&
@@ -293,26 +316,7 @@ inline constexpr std::string_view kRemedyOfZone =
     return "ask for less, or raise the budget (MrCacheOptions)";
   if (operation == "MrCache::acquire" && code == Code::kOutOfMemory)
     return "drop leases, whose registrations cannot go, or raise the budget (MrCacheOptions)";
-  if (code != Code::kNotFound) return {};
-  if (operation == "key file")
-    return "'remora key generate FILE' makes one; REMORA_KEY_FILE names that of the command line "
-           "program, key_file that of a server";
-  if (operation == "DeviceList::find") return "'rdma link' lists the devices of this host";
-  if (operation == "choose_gid")
-    return "give the port's interface an address ('ip addr add'), or choose a GID by its index";
-  if (operation == "RDMA device of this network namespace")
-    return "each network namespace of this host has RDMA devices of its own ('rdma system': netns "
-           "exclusive): move one here by 'rdma dev set DEVICE netns NAME' where it is now, or let "
-           "all use all by 'rdma system set netns shared'; '?transport=tcp' needs none";
-  if (operation == "rdma setting that the port does not have")
-    return "a server's file sets it below 'rdma', a client by its URI or EngineOptions::rdma; "
-           "pkeys and gids of /sys/class/infiniband/DEVICE/ports/PORT are what the port has";
-  if (operation == "QueuePairBuilder::build") return "'ibv_devinfo -v' lists the port's GIDs";
-  if (operation == "getaddrinfo") return "check the host's name ('getent hosts NAME')";
-  if (operation == "ibv_get_device_list" || operation == "rdma_get_devices")
-    return "no RDMA device: install the NIC's driver, or 'rdma link add rxe0 type rxe netdev IF'; "
-           "'?transport=tcp' needs none, nor does '?transport=shm' on the server's own host";
-  return {};
+  return code == Code::kNotFound ? remedy_of_missing(operation) : std::string_view{};
 }
 
 [[nodiscard]] constexpr std::string_view remedy_of(Code code) noexcept {

@@ -37,6 +37,27 @@ TEST(SlotStore, EverySlotOnceThenNone) {
   for (const std::uint32_t index : taken) store->give_back(index);
 }
 
+TEST(SlotStoreDeathTest, SlotThatIsNotTakenIsNotGivenBack) {
+  auto store = SlotStore::create(2, 64).value();
+  const std::uint32_t first = store->take();
+  const std::uint32_t second = store->take();
+  store->give_back(first);
+  if constexpr (kHotAssertions) {
+    EXPECT_DEATH(store->give_back(first), "a bug in Remora: a slot that was taken is given back");
+    EXPECT_DEATH(store->chain(second, first), "a bug in Remora: only slots that were taken are");
+  }
+  store->give_back(second);
+}
+
+TEST(LocalMemoryDeathTest, UseThatHasNotBegunDoesNotEnd) {
+  LocalMemory memory{std::span<std::byte>{}, LocalMemory::Handles::kCopied};
+  memory.begin_use();
+  memory.end_use();
+  if constexpr (kHotAssertions) {
+    EXPECT_DEATH(memory.end_use(), "a bug in Remora: a use of memory ends once");
+  }
+}
+
 /// Sets vm.nr_hugepages for a while, where that is allowed. One test at a time, of all processes.
 class HugePageReserve {
  public:

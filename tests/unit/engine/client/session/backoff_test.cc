@@ -9,16 +9,16 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-TEST(Backoff, StepsDoubleFromTheFirstToTheMost) {
+TEST(Backoff, StepsDoubleFromTheFirstToTheMaximum) {
   Backoff backoff{1};
   milliseconds step = Backoff::kFirst;
   for (int i = 0; i < 20; ++i) {
     const nanoseconds pause = backoff.next();
     EXPECT_GE(pause, step / 2) << i;
     EXPECT_LE(pause, step) << i;
-    step = std::min(2 * step, Backoff::kMost);
+    step = std::min(2 * step, Backoff::kMax);
   }
-  EXPECT_EQ(step, Backoff::kMost);
+  EXPECT_EQ(step, Backoff::kMax);
   backoff.begin_anew();
   EXPECT_LE(backoff.next(), Backoff::kFirst);
 }

@@ -273,6 +273,17 @@ TEST_F(FaultLaneTest, AFailureAmongReorderedRequestsIsThatOfItsOwnRequest) {
   }
 }
 
+using FaultLaneDeathTest = FaultLaneTest;
+
+TEST_F(FaultLaneDeathTest, RequestsArePostedInTheirOrder) {
+  open();
+  post(2);
+  const WorkRequest request;
+  const WorkRequest* const chain = &request;
+  EXPECT_DEATH((void)lane_->post({&chain, 1}, next_ + 1),
+               "a bug in Remora: requests are posted in their order");
+}
+
 TEST_F(FaultLaneTest, ANoticeStaysBehindItsWrite) {
   open({.rates = {.reorder = 1}});
   for (int round = 0; round < 8; ++round) {
@@ -289,7 +300,7 @@ TEST_F(FaultLaneTest, ANoticeStaysBehindItsWrite) {
 
 /// At which of its requests each of five lanes was lost, in chains of so many.
 std::vector<std::uint64_t> lives(std::uint64_t seed, std::size_t chain_length) {
-  constexpr std::uint64_t kMost = 8000;
+  constexpr std::uint64_t kMax = 8000;
   const auto faults =
       FaultTransport::create({.seed = seed, .rates = {.lose_lane = 0.02, .landed = 1}}).value();
   std::vector<std::uint64_t> found;
@@ -302,7 +313,7 @@ std::vector<std::uint64_t> lives(std::uint64_t seed, std::size_t chain_length) {
     const WorkRequest request;
     const std::vector<const WorkRequest*> chain(chain_length, &request);
     std::array<LaneCompletion, 64> told{};
-    for (std::uint64_t next = 0; faults.counts().lanes_lost == lane && next < kMost;
+    for (std::uint64_t next = 0; faults.counts().lanes_lost == lane && next < kMax;
          next += chain_length) {
       (void)wrapped->post(chain, next);
       seen.complete(seen.posted.back().sequence);

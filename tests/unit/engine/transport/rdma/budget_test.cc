@@ -87,8 +87,8 @@ TEST(RegistrationBudgets, ElseEachDeviceHasWhatItSays) {
 }
 
 TEST(RegistrationBudgets, ManyThreadsNeverHaveMoreThanThereIs) {
-  constexpr std::uint64_t kMost = 5;
-  RegistrationBudgets budgets{kMost};
+  constexpr std::uint64_t kMax = 5;
+  RegistrationBudgets budgets{kMax};
   const auto budget = budgets.of("", 0);
   std::atomic<std::uint64_t> held{0};
   std::atomic<bool> too_many{false};
@@ -99,7 +99,7 @@ TEST(RegistrationBudgets, ManyThreadsNeverHaveMoreThanThereIs) {
       for (int round = 0; round < 2000; ++round) {
         const auto share = BudgetShare::take(budget, 2);
         if (!share) continue;
-        if (held.fetch_add(2) + 2 > kMost) too_many = true;
+        if (held.fetch_add(2) + 2 > kMax) too_many = true;
         std::this_thread::yield();
         held.fetch_sub(2);
       }

@@ -20,7 +20,7 @@ constexpr std::uint32_t kRequestsPerSecond = 20;
 /// More than a client may have unanswered.
 constexpr std::size_t kCallers = 12;
 
-class RequestPaceTest : public ConformanceTest {
+class RequestThrottleTest : public ConformanceTest {
  protected:
   [[nodiscard]] bool needs_own_server() const override { return true; }
   [[nodiscard]] ServerOptions server_options() const override { return {.lease = 1s}; }
@@ -71,7 +71,7 @@ class Askers {
   std::vector<std::thread> threads_;
 };
 
-TEST_P(RequestPaceTest, OneRequestAfterTheOtherIsSlowedDownToTheLimit) {
+TEST_P(RequestThrottleTest, OneRequestAfterTheOtherIsSlowedDownToTheLimit) {
   const Region region = make_region();
   const auto began = Clock::now();
   std::uint32_t count = 0;
@@ -88,7 +88,7 @@ TEST_P(RequestPaceTest, OneRequestAfterTheOtherIsSlowedDownToTheLimit) {
   expect_none_ended();
 }
 
-TEST_P(RequestPaceTest, ManyRequestsAtOnceHoldUpNoOtherSession) {
+TEST_P(RequestThrottleTest, ManyRequestsAtOnceHoldUpNoOtherSession) {
   const Region region = make_region();
   const Engine other = open_engine();
   const Session theirs = other.connect(uri()).value();
@@ -101,7 +101,7 @@ TEST_P(RequestPaceTest, ManyRequestsAtOnceHoldUpNoOtherSession) {
   EXPECT_TRUE(ok(region.write_zeroes(ByteOffset{0}, 64)));
 }
 
-TEST_P(RequestPaceTest, LeaseIsKeptWhileRequestsWait) {
+TEST_P(RequestThrottleTest, LeaseIsKeptWhileRequestsWait) {
   const Region region = make_region();
   {
     const Askers askers{session()};
@@ -114,7 +114,7 @@ TEST_P(RequestPaceTest, LeaseIsKeptWhileRequestsWait) {
   expect_none_ended();
 }
 
-TEST_P(RequestPaceTest, FenceIsAcknowledgedWhileRequestsWait) {
+TEST_P(RequestThrottleTest, FenceIsAcknowledgedWhileRequestsWait) {
   const Region region = make_region();
   const Engine other = open_engine();
   const Askers askers{session()};
@@ -125,7 +125,7 @@ TEST_P(RequestPaceTest, FenceIsAcknowledgedWhileRequestsWait) {
   EXPECT_EQ(counted("remora_server_grants_revoked_total", {{"how", "acknowledged"}}), 1);
 }
 
-REMORA_CONFORMANCE(RequestPaceTest);
+REMORA_CONFORMANCE(RequestThrottleTest);
 
 }  // namespace
 }  // namespace remora::test
