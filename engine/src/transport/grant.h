@@ -47,7 +47,7 @@ class GrantHandle {
   virtual ~GrantHandle() = default;
   /// Revokes the grant now, once. Where another grant of the same client shares its registration,
   /// that stays. After an error the client may reach the memory for as long as its lanes exist, and
-  /// those of its sessions that ServerEndpoint::end_sharing_sessions() ends. Blocks until the
+  /// those of its sessions that DeviceSession::end_sharing_sessions() ends. Blocks until the
   /// device has answered. Errors: kProvider (errno kept).
   virtual Status revoke() noexcept { return {}; }
   /// The device has gone: the grant gives back what it has there, and has no key until

@@ -13,6 +13,7 @@
 #include <remora/engine/types.h>
 #include <remora/result.h>
 
+#include "transport/device_failure.h"
 #include "transport/device_states.h"
 #include "transport/grant.h"
 #include "transport/server_endpoint.h"
@@ -22,13 +23,6 @@ class Registry;
 }
 
 namespace remora::transport {
-
-/// A device reports that something of it has failed. Neither queue: the whole device.
-struct DeviceFailure {
-  std::string device{};
-  std::uint32_t queue_pair = 0;  ///< number
-  const void* queue = nullptr;   ///< completion queue
-};
 
 /// What the server has on its devices at present.
 struct DeviceTotals {
@@ -83,7 +77,7 @@ class Listener {
   /// Ten times a second. The result, if there is one, is for another thread to call, also after
   /// this listener has gone. It **blocks** for as long as memory is registered.
   [[nodiscard]] virtual std::function<void()> tick() noexcept { return {}; }
-  /// Failures since the last call, for ServerEndpoint::hit_by().
+  /// Failures since the last call, for DeviceSession::hit_by().
   [[nodiscard]] virtual std::vector<DeviceFailure> take_failures() noexcept { return {}; }
   /// Its connections are TCP connections of the device (iWARP), so no other listener gets its port.
   [[nodiscard]] virtual bool takes_tcp_port() const noexcept { return false; }

@@ -22,6 +22,9 @@
 
 #include "base/fd_set.h"
 #include "base/timer_fd.h"
+#include "transport/delayed_destruction.h"
+#include "transport/device_session.h"
+#include "transport/lane_key_renewal.h"
 #include "transport/listener.h"
 #include "transport/rdma/budget.h"
 #include "transport/rdma/control_buffers.h"
@@ -126,6 +129,8 @@ class LaneDestruction {
 
 /// One client's control channel, lanes and grants, the server's side.
 class RdmaServerEndpoint final : public ServerEndpoint,
+                                 private DelayedDestruction,
+                                 private DeviceSession,
                                  private LaneKeyRenewal,
                                  private GrantDomain::Member {
  public:
@@ -164,6 +169,8 @@ class RdmaServerEndpoint final : public ServerEndpoint,
     renews_keys_ = true;
     return this;
   }
+  [[nodiscard]] DeviceSession* device_session() noexcept override { return this; }
+  [[nodiscard]] DelayedDestruction* delayed_destruction() noexcept override { return this; }
   bool use_rails() noexcept override;
 
   /// Takes a lane that a client asked the listener for. Control thread. `said`: its number, if the

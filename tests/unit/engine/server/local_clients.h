@@ -18,6 +18,7 @@
 #include "base/unique_fd.h"
 #include "protocol/messages.h"
 #include "support/eventually.h"
+#include "transport/device_failure.h"
 #include "transport/listener.h"
 #include "transport/server_endpoint.h"
 
@@ -110,10 +111,9 @@ class LocalEndpoint final : public transport::ServerEndpoint {
   }
   void flush(Deadline /*deadline*/) noexcept override {}
   transport::LaneKeyRenewal* use_lane_keys() noexcept override { return device_->use_lane_keys(); }
-  void join_client(std::string_view name, const config::SecretKey& key) noexcept override {
-    device_->join_client(name, key);
+  [[nodiscard]] transport::DeviceSession* device_session() noexcept override {
+    return device_->device_session();
   }
-  bool use_rails() noexcept override { return device_->use_rails(); }
   void expect_lanes(const transport::LaneTicket& ticket) noexcept override {
     device_->expect_lanes(ticket);
   }
@@ -127,17 +127,9 @@ class LocalEndpoint final : public transport::ServerEndpoint {
     device_->shutdown();
     channel_->end();
   }
-  void destroy_lanes() noexcept override { device_->destroy_lanes(); }
-  void await_destroyed() noexcept override { device_->await_destroyed(); }
-  [[nodiscard]] bool lanes_may_serve() const noexcept override {
-    return device_->lanes_may_serve();
+  [[nodiscard]] transport::DelayedDestruction* delayed_destruction() noexcept override {
+    return device_->delayed_destruction();
   }
-  void end_sharing_sessions() noexcept override { device_->end_sharing_sessions(); }
-  [[nodiscard]] bool hit_by(const transport::DeviceFailure& failure) noexcept override {
-    return device_->hit_by(failure);
-  }
-  [[nodiscard]] bool device_gone() noexcept override { return device_->device_gone(); }
-  void leave_device() noexcept override { device_->leave_device(); }
   Status take_over(ServerEndpoint& before) noexcept override {
     return device_->take_over(*dynamic_cast<LocalEndpoint&>(before).device_);
   }
