@@ -9,6 +9,7 @@
 #include "server/server_core.h"
 #include "server/server_session.h"
 #include "transport/device_session.h"
+#include "transport/device_states.h"
 
 namespace remora::detail {
 

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/log_rate_limiter.h"
 #include "transport/listen.h"
+#include "transport/listener_devices.h"
 #include "transport/rdma/device_listener.h"
 #include "transport/rdma/device_metrics.h"
 #include "transport/rdma/fabric_settings.h"
