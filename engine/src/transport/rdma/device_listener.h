@@ -28,8 +28,9 @@
 #include "transport/device_states.h"
 #include "transport/listener.h"
 #include "transport/rdma/budget.h"
+#include "transport/rdma/device_budgets.h"
+#include "transport/rdma/leased_memory.h"
 #include "transport/rdma/reaper.h"
-#include "transport/rdma/window_grant.h"
 
 namespace remora::transport::rdma {
 
