@@ -13,6 +13,7 @@
 #include "server/server_session.h"
 #include "transport/device_failure.h"
 #include "transport/device_session.h"
+#include "transport/device_watch.h"
 
 namespace remora::detail {
 
@@ -88,8 +89,10 @@ void ControlThread::look_at_devices() noexcept {
     return device != nullptr && device->hit_by(failure);
   };
   for (const auto& listener : server_.listeners().listeners()) {
-    if (auto job = listener->tick()) restore_devices(std::move(job));
-    for (const transport::DeviceFailure& failure : listener->take_failures()) {
+    transport::DeviceWatch* const devices = listener->device_watch();
+    if (devices == nullptr) continue;
+    if (auto job = devices->tick()) restore_devices(std::move(job));
+    for (const transport::DeviceFailure& failure : devices->take_failures()) {
       for (const auto& session : server_.session_table().all())
         if (hit(*session, failure)) server_.ender().hung_up(session);
       for (auto& kept : server_.session_table().kept())

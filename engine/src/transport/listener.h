@@ -3,7 +3,6 @@
 /// Accepts the control connections of clients; the server makes a session of each.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,11 +10,11 @@
 #include <remora/engine/types.h>
 #include <remora/result.h>
 
-#include "transport/device_failure.h"
 #include "transport/server_endpoint.h"
 
 namespace remora::transport {
 
+class DeviceWatch;
 class ListenerDevices;
 
 /// Accepts control connections over one transport. The control thread alone calls it, once the
@@ -34,11 +33,6 @@ class Listener {
   /// One line for logs: "shm /run/user/0/remora-7471.sock".
   [[nodiscard]] virtual std::string description() const = 0;
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
-  /// Ten times a second. The result, if there is one, is for another thread to call, also after
-  /// this listener has gone. It **blocks** for as long as memory is registered.
-  [[nodiscard]] virtual std::function<void()> tick() noexcept { return {}; }
-  /// Failures since the last call, for DeviceSession::hit_by().
-  [[nodiscard]] virtual std::vector<DeviceFailure> take_failures() noexcept { return {}; }
   /// Its connections are TCP connections of the device (iWARP), so no other listener gets its port.
   [[nodiscard]] virtual bool takes_tcp_port() const noexcept { return false; }
   /// Whether new clients can be served: an error once one could not be, for want of something at
@@ -49,6 +43,8 @@ class Listener {
   virtual void hand_over() noexcept {}
   /// Null where no device serves: shm and tcp. The listener owns it.
   [[nodiscard]] virtual ListenerDevices* devices() noexcept { return nullptr; }
+  /// The same while the server runs; null where no device serves. The listener owns it.
+  [[nodiscard]] virtual DeviceWatch* device_watch() noexcept { return nullptr; }
 };
 
 }  // namespace remora::transport

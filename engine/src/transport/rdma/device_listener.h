@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/fd_set.h"
+#include "transport/device_failure.h"
 #include "transport/device_states.h"
 #include "transport/listener.h"
 #include "transport/rdma/budget.h"

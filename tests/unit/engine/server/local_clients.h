@@ -19,6 +19,7 @@
 #include "protocol/messages.h"
 #include "support/eventually.h"
 #include "transport/device_failure.h"
+#include "transport/device_watch.h"
 #include "transport/listener.h"
 #include "transport/server_endpoint.h"
 
@@ -140,7 +141,7 @@ class LocalEndpoint final : public transport::ServerEndpoint {
 };
 
 /// Gives the server the clients of the test. Thread-safe.
-class LocalListener final : public transport::Listener {
+class LocalListener final : public transport::Listener, private transport::DeviceWatch {
  public:
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
   [[nodiscard]] int event_fd() const noexcept override { return event_.get(); }
@@ -151,6 +152,7 @@ class LocalListener final : public transport::Listener {
   }
   [[nodiscard]] std::string description() const override { return "local"; }
   [[nodiscard]] std::uint16_t port() const noexcept override { return 1; }
+  [[nodiscard]] transport::DeviceWatch* device_watch() noexcept override { return this; }
   [[nodiscard]] std::function<void()> tick() noexcept override {
     const std::lock_guard lock{mutex_};
     return std::exchange(job_, {});
