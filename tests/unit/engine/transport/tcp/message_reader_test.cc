@@ -10,7 +10,6 @@
 #include <sys/socket.h>
 #include <vector>
 
-#include "support/timed.h"
 #include "transport/tcp/socket.h"
 
 namespace remora::transport::tcp {
