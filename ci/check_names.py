@@ -3,6 +3,7 @@
 
 - A header of one class has its name: `LaneWaiters` is in `lane_waiters.h`. The folder may stand for the
   first word: `TcpLane` is in `tcp/lane.h`. Structs and functions beside the class do not count.
+- Where that has been reached, a header has one class, and those that derive from it.
 - A source without a header of its name begins with the name of a class that it defines functions of:
   `queued_lane_driver_requests.cc`. Or its name is that of such a function, or of a class in it.
 - A file that a comment names exists.
@@ -25,10 +26,9 @@ THREAD_NAME_MAX = 15  # characters that pthread_setname_np(3) takes
 # Headers that are about more than their one class: a group of functions or structs, which they are named after.
 MORE_THAN_A_CLASS = {
     "apps/cli/command.h",  # what all commands share; and Commands
-    "engine/src/transport/rails.h",  # choosing rails: RailPlan, and what it is made of
-    "engine/src/transport/rdma/session_probe.h",  # probe_session()
-    "engine/src/transport/tcp/socket.h",  # functions for sockets; MessageReader
 }
+# Here a header has one class, and those that derive from it.
+ONE_CLASS = ("engine/src/transport/",)
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
@@ -61,9 +61,23 @@ def stem_and_folder(path):
     return posixpath.splitext(file)[0], posixpath.basename(folder)
 
 
+def check_one_class(code):
+    names = set()
+    for found in TYPE.finditer(code):
+        if found.group(1) != "class":
+            continue
+        bases = set(re.findall(r"\w+", found.group(0).partition(":")[2]))
+        if names and not names & bases:
+            yield (line_of(code, found.start()),
+                   f"the second class of this header, {found.group(2)}, belongs in a file {snake(found.group(2))}")
+        names.add(found.group(2))
+
+
 def check_header(path, code):
     types = [(found.group(1), found.group(2), found.start()) for found in TYPE.finditer(code)]
     classes = {name for kind, name, _ in types if kind == "class"}
+    if path.startswith(ONE_CLASS):
+        yield from check_one_class(code)
     if len(classes) != 1 or path in MORE_THAN_A_CLASS:
         return
     stem, folder = stem_and_folder(path)
@@ -168,6 +182,7 @@ SEEDED = [
     ("verbs/src/cm_devices.h", "class CmDevice {\n};", "belongs in a file cm_device"),
     ("engine/src/base/log_sink.h", "struct Line {\n};\nclass SinkQueue final\n    : public Base {\n};",
      "belongs in a file sink_queue"),
+    ("engine/src/transport/first.h", "class First {\n};\nclass Second {\n};", "belongs in a file second"),
     ("engine/src/a/b.h", "class REMORA_CAPABILITY(\"mutex\") Lock {\n};", "belongs in a file lock"),
     ("engine/src/client/a.cc", "bool LaneDriver::end() noexcept {\n}\nLaneDriver::Call* LaneDriver::call() {\n}",
      "begins with lane_driver"),
@@ -187,6 +202,7 @@ CLEAN = [
     ("engine/src/a/limit.h", "template <typename Clock>\nclass BasicLimit {\n};\nusing Limit = BasicLimit<Clock>;"),
     ("engine/src/a/grant.h", "struct Grant {\n};\nclass GrantHandle {\n};"),
     ("engine/src/a/both.h", "class One {\n};\nclass Two {\n};"),
+    ("engine/src/transport/base.h", "class Base {\n};\nclass Derived : public Base {\n};\nstruct More {\n};"),
     ("engine/src/a/functions.h", "enum class Kind { kOne };\nstruct Some {\n};\nvoid run();"),
     ("engine/src/client/queue_group.cc", "void Queue::a() {\n}\nvoid QueueCore::b() {\n}"),
     ("engine/src/client/groups.cc", "class Groups {\n};\nvoid Queue::a() {\n}\nvoid Queue::b() {\n}"),

@@ -8,6 +8,7 @@
 
 #include "base/crc32c.h"
 #include "tcp_lanes.h"
+#include "transport/tcp/message_reader.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/wire.h"
 

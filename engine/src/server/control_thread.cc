@@ -11,6 +11,9 @@
 #include "base/random_id.h"
 #include "server/server_core.h"
 #include "server/server_session.h"
+#include "transport/device_failure.h"
+#include "transport/device_session.h"
+#include "transport/device_watch.h"
 
 namespace remora::detail {
 
@@ -81,13 +84,19 @@ void ControlThread::on_period() noexcept {
 /// The sessions of a device that has gone end as those whose connection is lost: their clients may
 /// resume them. Those that were lost before give back what they have there, too.
 void ControlThread::look_at_devices() noexcept {
+  const auto hit = [](const ServerSession& session, const transport::DeviceFailure& failure) {
+    transport::DeviceSession* const device = session.endpoint().device_session();
+    return device != nullptr && device->hit_by(failure);
+  };
   for (const auto& listener : server_.listeners().listeners()) {
-    if (auto job = listener->tick()) restore_devices(std::move(job));
-    for (const transport::DeviceFailure& failure : listener->take_failures()) {
+    transport::DeviceWatch* const devices = listener->device_watch();
+    if (devices == nullptr) continue;
+    if (auto job = devices->tick()) restore_devices(std::move(job));
+    for (const transport::DeviceFailure& failure : devices->take_failures()) {
       for (const auto& session : server_.session_table().all())
-        if (session->endpoint().hit_by(failure)) server_.ender().hung_up(session);
+        if (hit(*session, failure)) server_.ender().hung_up(session);
       for (auto& kept : server_.session_table().kept())
-        if (kept->endpoint().hit_by(failure))
+        if (hit(*kept, failure))
           server_.enqueue([session = std::move(kept)] { session->settle_if_detached(); });
     }
   }

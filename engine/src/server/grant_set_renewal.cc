@@ -11,6 +11,7 @@
 #include "server/grant_set.h"
 #include "server/server_core.h"
 #include "server/server_session.h"
+#include "transport/lane_key_renewal.h"
 
 namespace remora::detail {
 

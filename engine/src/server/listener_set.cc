@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "server/own_addresses.h"
 #include "transport/listen.h"
+#include "transport/listener_devices.h"
 
 namespace remora::detail {
 

@@ -15,6 +15,7 @@
 #include <remora/metrics/registry.h>
 #include <remora/result.h>
 
+#include "transport/device_states.h"
 #include "transport/listener.h"
 
 namespace remora::detail {

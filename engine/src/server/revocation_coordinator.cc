@@ -7,6 +7,7 @@
 #include <remora/assert.h>
 
 #include "server/server_session.h"
+#include "transport/mapping_client.h"
 
 namespace remora::detail {
 

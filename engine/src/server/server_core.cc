@@ -10,6 +10,7 @@
 #include "base/placement.h"
 #include "base/random_id.h"
 #include "server/translation_need.h"
+#include "transport/listener_devices.h"
 
 namespace remora::detail {
 

@@ -10,6 +10,9 @@
 #include "server/server_core.h"
 #include "server/warm/kept_process.h"
 #include "server/warm/warm_memory.h"
+#include "transport/delayed_destruction.h"
+#include "transport/device_session.h"
+#include "transport/mapping_client.h"
 
 namespace remora::detail {
 
@@ -20,6 +23,14 @@ namespace {
 /// A hello has no room for the ids of very many grants, and leaves the highest out. The ids of a
 /// restored session go on this far above those that it lists.
 constexpr std::uint64_t kUnlistedIds = std::uint64_t{1} << 20U;
+
+/// `endpoint` has been shut down. Blocks until it has no lanes any more.
+void destroy_ended_lanes(transport::ServerEndpoint& endpoint) noexcept {
+  transport::DelayedDestruction* const lanes = endpoint.delayed_destruction();
+  if (lanes == nullptr) return;
+  lanes->destroy_lanes();
+  lanes->await_destroyed();
+}
 
 }  // namespace
 
@@ -55,21 +66,24 @@ void ServerSession::detach() noexcept {
 
 void ServerSession::settle_detached() {
   REMORA_ASSERT(detached(), "only a session without a client is settled");
-  endpoint().destroy_lanes();
+  if (auto* const lanes = endpoint().delayed_destruction()) lanes->destroy_lanes();
   // The session is kept, and gets keys of the device when that has returned.
-  if (endpoint().device_gone()) {
+  transport::DeviceSession* const device = endpoint().device_session();
+  if (device != nullptr && device->device_gone()) {
     grants_.leave_device();
-    endpoint().leave_device();
+    device->leave_device();
   }
   if (!released_) server_.revocations().stop_waiting_for_detached();
 }
 
 void ServerSession::release() noexcept {
   released_ = true;
-  endpoint().destroy_lanes();
-  // Another session of the client may go on to hold what this one had registered. So the end of the
-  // lanes ends the access of this one: its connection was shut down before.
-  if (endpoint().lanes_may_serve()) endpoint().await_destroyed();
+  if (transport::DelayedDestruction* const lanes = endpoint().delayed_destruction()) {
+    lanes->destroy_lanes();
+    // Another session of the client may go on to hold what this one had registered. So the end of
+    // the lanes ends the access of this one: its connection was shut down before.
+    if (lanes->lanes_may_serve()) lanes->await_destroyed();
+  }
   // Before anything is given up: from here on other clients may see that the session is over.
   if (WarmMemory* const warm = server_.warm()) warm->forget(id());
   events_.clear();
@@ -115,10 +129,9 @@ void ServerSession::lock_out(const RegionEntry& region, const Error& why) {
   if (!std::exchange(locked_out_, true) && !released_)
     server_.enqueue([self = shared_from_this()] { self->server_.ender().end_locked_out(self); });
   endpoint().shutdown();
-  endpoint().destroy_lanes();
-  endpoint().await_destroyed();
+  destroy_ended_lanes(endpoint());
   // They end as sessions that have lost their connection, and cannot be resumed either.
-  endpoint().end_sharing_sessions();
+  if (auto* const device = endpoint().device_session()) device->end_sharing_sessions();
 }
 
 bool ServerSession::may_be_resumed(const control::Resume& resume,
@@ -235,13 +248,13 @@ Status ServerSession::take_over(ServerSession& before) {
   REMORA_ASSERT(!before.released_ && !handshake_complete(),
                 "a new connection resumes a session that has not been released");
   before.endpoint().shutdown();
-  before.endpoint().destroy_lanes();
-  before.endpoint().await_destroyed();
+  destroy_ended_lanes(before.endpoint());
   // The client counts the notices of its old lanes as delivered: they are taken before the grants
   // move to this session.
   before.notices_.deliver_rest();
   // The grants may be registered with other devices, too, and go on there.
-  if (before.endpoint().device_gone()) before.grants_.leave_device();
+  transport::DeviceSession* const device = before.endpoint().device_session();
+  if (device != nullptr && device->device_gone()) before.grants_.leave_device();
   if (auto status = endpoint().take_over(before.endpoint()); !status) return status;
   grants_.take_over(before.grants_);
   region_requests_.take_over(before.region_requests_);

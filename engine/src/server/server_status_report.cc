@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/server_core.h"
+#include "transport/listener_devices.h"
 #include "transport/work_request.h"
 #include "version.h"
 

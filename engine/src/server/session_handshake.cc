@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "server/server_core.h"
 #include "server/server_session.h"
+#include "transport/device_session.h"
+#include "transport/device_states.h"
 
 namespace remora::detail {
 
@@ -49,7 +51,8 @@ Result<ServerReply> SessionHandshake::hello(const control::Hello& hello, Raw raw
   const config::RdmaProtection protection = server_.config().transports.rdma_protection;
   const bool windows = protection == config::RdmaProtection::kWindows ||
                        protection == config::RdmaProtection::kWindowsUnchecked;
-  rails_ = hello.rails() && !windows && session_.endpoint().use_rails();
+  transport::DeviceSession* const device = session_.endpoint().device_session();
+  rails_ = hello.rails() && !windows && device != nullptr && device->use_rails();
   if (server_.asks_for_keys()) return challenge(hello, raw);
   if (hello.auth() != control::AUTH_NONE) {
     server_.note_refused(Refusal::kAuthentication, session_, hello.client_name());
@@ -117,7 +120,8 @@ Result<control::Welcome> SessionHandshake::admit(
   client_name_ = printable(client_name);
   proven_key_ = proven_key;
   if (version() < 2) forbid_resumption();
-  if (proven_key_) session_.endpoint().join_client(client_name, *proven_key_);
+  transport::DeviceSession* const device = session_.endpoint().device_session();
+  if (proven_key_ && device != nullptr) device->join_client(client_name, *proven_key_);
   // Before the answer, so that the old lanes are destroyed when the client reads it.
   const auto resumed = session_.resume();
   // The session that the client wanted to resume is gone, so the client also gives up this one, and

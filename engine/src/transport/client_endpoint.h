@@ -17,11 +17,11 @@
 #include "transport/control_message.h"
 #include "transport/lane.h"
 #include "transport/lane_ticket.h"
-#include "transport/rails.h"
 #include "transport/wire_extent.h"
 
 namespace remora::transport {
 
+class ConnectionRails;
 class MemoryDomain;
 class RkeyTable;
 
@@ -83,34 +83,9 @@ class ClientEndpoint {
     (void)keys;
     return Error{Code::kUnsupported, "keys of lanes"};
   }
-  /// Lanes may go over several devices: the client tells the server so in its hello.
-  [[nodiscard]] virtual bool wants_rails() const noexcept { return false; }
-  /// What the server has told: its device on this connection, and the addresses of the devices that
-  /// serve, or none. Before find_rails().
-  virtual void learn_rails(const std::string& device, const std::vector<RailAddress>& told) {
-    (void)device, (void)told;
-  }
-  /// Looks for the rails that the next lanes go over, in turn; where a rail fails, a lane goes over
-  /// another one. Blocks, at most until `deadline`. Returns how many there may be, also of those
-  /// that do not answer now: at least 1. Before the first lane.
-  virtual std::size_t find_rails(Deadline deadline) {
-    (void)deadline;
-    return 1;
-  }
-  /// A grant of the session has no key for that lane, by its number: its device of the server has
-  /// no room. The lanes of the next connection go over other rails. False: there are no rails.
-  virtual bool leave_rail_of(std::size_t lane) {
-    (void)lane;
-    return false;
-  }
-  /// The server refuses the session for good. True: it may be another server, at an address that
-  /// the URI does not name; the address is left from now on.
-  virtual bool leave_other_server() { return false; }
-  /// The path of that lane does not carry data any more, whatever the connection manager says:
-  /// other rails go before it, until it is asked again. Any thread, once the lanes are open.
-  virtual void rail_failed(std::size_t lane) { (void)lane; }
-  /// A rail that no lane is on can be reached again: the lanes of a new connection would use it.
-  [[nodiscard]] virtual bool rail_returned() const noexcept { return false; }
+  /// Null where all lanes go over one device; else the client tells the server of it in its hello.
+  /// Does not change. Any thread. The endpoint owns it.
+  [[nodiscard]] virtual ConnectionRails* rails() noexcept { return nullptr; }
   /// Null where local memory needs no registration.
   [[nodiscard]] virtual std::shared_ptr<MemoryDomain> memory_domain() const noexcept = 0;
   /// Makes a grant usable: maps the memory whose descriptors the server has sent. Errors: kProtocol

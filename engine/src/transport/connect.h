@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "transport/client_endpoint.h"
-#include "transport/rails.h"
+#include "transport/rail_plan.h"
 
 namespace remora::transport {
 

@@ -13,6 +13,7 @@
 #include <remora/result.h>
 
 #include "base/unique_fd.h"
+#include "transport/grant_handle.h"
 #include "transport/wire_extent.h"
 
 namespace remora::transport {
@@ -39,20 +40,6 @@ struct GrantRequest {
   /// is to stay. 0: any. Over rdma.
   std::uint64_t address = 0;
   std::string atomic_domain{};  ///< of the region: "none", "cpu" or the name of a device
-};
-
-/// Keeps a grant valid; revokes it on destruction. Used by one thread at a time.
-class GrantHandle {
- public:
-  virtual ~GrantHandle() = default;
-  /// Revokes the grant now, once. Where another grant of the same client shares its registration,
-  /// that stays. After an error the client may reach the memory for as long as its lanes exist, and
-  /// those of its sessions that ServerEndpoint::end_sharing_sessions() ends. Blocks until the
-  /// device has answered. Errors: kProvider (errno kept).
-  virtual Status revoke() noexcept { return {}; }
-  /// The device has gone: the grant gives back what it has there, and has no key until
-  /// LaneKeyRenewal::renew() makes it anew.
-  virtual void leave_device() noexcept {}
 };
 
 struct Grant {

@@ -3,66 +3,19 @@
 /// Accepts the control connections of clients; the server makes a session of each.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
-#include <stop_token>
 #include <string>
 #include <vector>
 
 #include <remora/engine/types.h>
 #include <remora/result.h>
 
-#include "transport/device_states.h"
-#include "transport/grant.h"
 #include "transport/server_endpoint.h"
-
-namespace remora::metrics {
-class Registry;
-}
 
 namespace remora::transport {
 
-/// A device reports that something of it has failed. Neither queue: the whole device.
-struct DeviceFailure {
-  std::string device{};
-  std::uint32_t queue_pair = 0;  ///< number
-  const void* queue = nullptr;   ///< completion queue
-};
-
-/// What the server has on its devices at present.
-struct DeviceTotals {
-  std::uint64_t registrations = 0;
-  std::uint64_t registered_bytes = 0;  ///< of regions, for grants
-  std::uint64_t windows = 0;
-  std::uint64_t client_domains = 0;  ///< that the sessions of one client share
-};
-
-/// The devices that serve a listener's sessions by themselves. Called while the server starts, but
-/// for totals().
-class ListenerDevices {
- public:
-  virtual ~ListenerDevices() = default;
-  /// Any thread.
-  [[nodiscard]] virtual DeviceTotals totals() const { return {}; }
-  /// Those that serve at the start, by name.
-  [[nodiscard]] virtual std::vector<std::string> names() const = 0;
-  /// Those of names() whose atomics the server can offer: names for atomic domains.
-  [[nodiscard]] virtual std::vector<std::string> atomic_domains() const = 0;
-  /// Gives the devices the memory that ordinary regions are cut from, before the listener accepts.
-  /// `hold` keeps the memory, for as long as a device or a session uses it. True: the memory is
-  /// registered as it is, so its pages may not be exchanged for others from here on. Blocks while
-  /// memory is pinned, and ends between two pieces at `stop`. Errors: kOutOfMemory (see
-  /// Reason::kMemlock), kLimitExceeded (limits.registrations_max), kProvider; where the
-  /// configuration leaves the choice, another mechanism is chosen instead; kCancelled (`stop`).
-  virtual Result<bool> register_pool(std::span<const MemoryStretch> pieces,
-                                     std::shared_ptr<void> hold, const std::stop_token& stop) = 0;
-  /// Of all devices of the host. Outlives the listener.
-  [[nodiscard]] virtual std::shared_ptr<const DeviceStates> states() const = 0;
-  /// Exports the devices' own counters, for the life of `registry`. What cannot be shown is
-  /// missing, and the log says why. Idempotent.
-  virtual void show_counters(metrics::Registry& registry) noexcept = 0;
-};
+class DeviceWatch;
+class ListenerDevices;
 
 /// Accepts control connections over one transport. The control thread alone calls it, once the
 /// server has started.
@@ -80,11 +33,6 @@ class Listener {
   /// One line for logs: "shm /run/user/0/remora-7471.sock".
   [[nodiscard]] virtual std::string description() const = 0;
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
-  /// Ten times a second. The result, if there is one, is for another thread to call, also after
-  /// this listener has gone. It **blocks** for as long as memory is registered.
-  [[nodiscard]] virtual std::function<void()> tick() noexcept { return {}; }
-  /// Failures since the last call, for ServerEndpoint::hit_by().
-  [[nodiscard]] virtual std::vector<DeviceFailure> take_failures() noexcept { return {}; }
   /// Its connections are TCP connections of the device (iWARP), so no other listener gets its port.
   [[nodiscard]] virtual bool takes_tcp_port() const noexcept { return false; }
   /// Whether new clients can be served: an error once one could not be, for want of something at
@@ -95,6 +43,8 @@ class Listener {
   virtual void hand_over() noexcept {}
   /// Null where no device serves: shm and tcp. The listener owns it.
   [[nodiscard]] virtual ListenerDevices* devices() noexcept { return nullptr; }
+  /// The same while the server runs; null where no device serves. The listener owns it.
+  [[nodiscard]] virtual DeviceWatch* device_watch() noexcept { return nullptr; }
 };
 
 }  // namespace remora::transport

@@ -10,19 +10,10 @@
 
 #include <remora/result.h>
 
+#include "transport/registration.h"
 #include "transport/registration_cache.h"
 
 namespace remora::transport {
-
-/// Memory registered with a device; deregistered on destruction. Owns the registration, not the
-/// bytes.
-class Registration {
- public:
-  virtual ~Registration() = default;
-  [[nodiscard]] virtual std::uint32_t local_key() const noexcept = 0;
-  /// True: its device has gone, and has not taken the memory again: there is no key.
-  [[nodiscard]] virtual bool lost() const noexcept { return false; }
-};
 
 /// Where local memory is registered: a device's protection domain, which all sessions of this
 /// process on the device share. Where the device goes and returns, all registrations are made anew,

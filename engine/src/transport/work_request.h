@@ -41,7 +41,8 @@ inline constexpr std::size_t kOpcodes = static_cast<std::size_t>(Opcode::kFlush)
 }
 
 /// One request. Plain data: the engine fills it in, the lane translates it. A notice has no memory
-/// and no key: see to_request() and to_notice().
+/// and no key: its members are in the address, the key and the two operands, where to_request()
+/// puts them and to_notice() finds them. Members of its own would make every request longer.
 struct WorkRequest {
   /// Of reads and writes; the result of an atomic lands in Lane::atomic_results().
   std::byte* local = nullptr;

@@ -15,11 +15,12 @@
 #include "client/session/session_core.h"
 #include "protocol/messages.h"
 #include "transport/client_endpoint.h"
+#include "transport/connection_rails.h"
 #include "transport/memory_domain.h"
 
 namespace remora::transport {
 
-class FakeServerEndpoint final : public ClientEndpoint {
+class FakeServerEndpoint final : public ClientEndpoint, private ConnectionRails {
  public:
   struct Offer {
     std::unique_ptr<Lane> lane;
@@ -31,7 +32,7 @@ class FakeServerEndpoint final : public ClientEndpoint {
     std::optional<DirectPath> direct;
     std::span<std::byte> memory;  ///< the region's
     bool rails = false;           ///< lanes may go over several devices
-    /// Hears the server's device on the connection, before the lanes are opened.
+    /// With rails: hears the server's device on the connection, before the lanes are opened.
     std::function<void(const std::string& device)> device_told{};
   };
   explicit FakeServerEndpoint(Offer offer);
@@ -53,10 +54,15 @@ class FakeServerEndpoint final : public ClientEndpoint {
     offer_.more_lanes.erase(offer_.more_lanes.begin());
     return first;
   }
-  [[nodiscard]] bool wants_rails() const noexcept override { return offer_.rails; }
+  [[nodiscard]] ConnectionRails* rails() noexcept override { return offer_.rails ? this : nullptr; }
   void learn_rails(const std::string& device, const std::vector<RailAddress>& /*told*/) override {
     if (offer_.device_told) offer_.device_told(device);
   }
+  std::size_t find_rails(Deadline) override { return 1; }
+  bool leave_rail_of(std::size_t) override { return false; }
+  bool leave_other_server() override { return false; }
+  void rail_failed(std::size_t) override {}
+  [[nodiscard]] bool rail_returned() const noexcept override { return false; }
   Status use_lane_keys(std::shared_ptr<RkeyTable> keys) noexcept override {
     offer_.lane = offer_.lane_of_keys(std::move(keys));
     return {};

@@ -16,7 +16,7 @@
 #include "client/region/region_grant.h"
 #include "client/session/session_core.h"
 #include "transport/fault/core.h"
-#include "transport/rails.h"
+#include "transport/rail_choice.h"
 
 namespace remora::detail {
 

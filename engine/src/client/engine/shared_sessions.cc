@@ -6,7 +6,8 @@
 #include "client/session/session_core.h"
 #include "transport/connect.h"
 #include "transport/fault/core.h"
-#include "transport/rails.h"
+#include "transport/rail_choice.h"
+#include "transport/rail_plan.h"
 
 namespace remora::detail {
 

@@ -8,7 +8,7 @@
 #include <remora/engine/uri.h>
 #include <remora/host_port.h>
 
-#include "transport/rails.h"
+#include "transport/rail_choice.h"
 
 namespace remora {
 

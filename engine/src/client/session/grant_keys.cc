@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "client/session/session_core.h"
+#include "transport/connection_rails.h"
 #include "transport/rkey_table.h"
 
 namespace remora::detail {
@@ -203,8 +204,9 @@ Status GrantKeys::check_renewed(const WireExtent& have, const control::Extent& e
   const auto& keys = extent.lane_keys();
   const auto lane = static_cast<std::size_t>(
       std::find(keys.begin(), keys.end(), RkeyTable::kNoKey) - keys.begin());
-  if (lane >= lane_count() || !session_.channel().endpoint()->leave_rail_of(lane))
-    return other_grant();
+  const auto endpoint = session_.channel().endpoint();
+  transport::ConnectionRails* const rails = endpoint->rails();
+  if (lane >= lane_count() || rails == nullptr || !rails->leave_rail_of(lane)) return other_grant();
   return Error{Code::kConnectionLost, "resume"}.with_subject("a rail without room for a grant");
 }
 

@@ -8,6 +8,7 @@
 #include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 #include "protocol/authentication.h"
+#include "transport/connection_rails.h"
 
 namespace remora::detail {
 
@@ -31,7 +32,7 @@ Request Handshake::hello_request() {
   hello.set_client_name(options.client_name);
   hello.set_comes_back(options.reconnect_for > options.reconnect_for.zero());
   hello.set_lane_keys(session_.kind() == TransportKind::kRdma);
-  hello.set_rails(session_.channel().endpoint()->wants_rails());
+  hello.set_rails(session_.channel().endpoint()->rails() != nullptr);
   if (ticket_.session_id == 0) return request;
   hello.mutable_resume()->set_session_id(ticket_.session_id);
   hello.mutable_resume()->set_memory_id(server_.memory_id);
@@ -56,10 +57,13 @@ Status Handshake::say_hello(Deadline deadline) {
     begin_session(*welcome);
   else if (auto status = resume_session(*welcome); !status)
     return status;
-  std::vector<transport::RailAddress> rails;
-  for (const control::Rail& rail : welcome->rails())
-    rails.push_back({.address = rail.address(), .device = rail.device()});
-  session_.channel().endpoint()->learn_rails(welcome->device(), rails);
+  const auto endpoint = session_.channel().endpoint();
+  if (transport::ConnectionRails* const rails = endpoint->rails()) {
+    std::vector<transport::RailAddress> told;
+    for (const control::Rail& rail : welcome->rails())
+      told.push_back({.address = rail.address(), .device = rail.device()});
+    rails->learn_rails(welcome->device(), told);
+  }
   return session_.grant_keys().agree(welcome->lane_keys(), again);
 }
 

@@ -10,6 +10,7 @@
 #include "client/services/engine_services.h"
 #include "client/session/backoff.h"
 #include "client/session/session_core.h"
+#include "transport/connection_rails.h"
 
 namespace remora::detail {
 
@@ -176,7 +177,9 @@ Status Reconnector::resume(Deadline deadline, Deadline until) {
                        reason == Reason::kNewMemory || reason == Reason::kLapsed ||
                        reason == Reason::kTooOften;
     if (!final) return status;
-    if (session_.channel().endpoint()->leave_other_server())
+    const auto endpoint = session_.channel().endpoint();
+    transport::ConnectionRails* const rails = endpoint->rails();
+    if (rails != nullptr && rails->leave_other_server())
       return status.error().with_reason(Reason::kPeerGone);
     session_.end(reason, ClientMetrics::kPeerGone);
     return status;

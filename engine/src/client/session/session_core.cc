@@ -206,8 +206,10 @@ void SessionCore::interrupt_now(Reason reason, End by, LaneFault fault) noexcept
             to_string(kind()), to_string(reason));
   dispatcher_.add(engine_->options().handlers.on_interrupted, events_.told_or(reason));
   lanes_.interrupt(reason, fault);
-  for (std::size_t i = 0; i < lanes().size(); ++i)
-    if (lanes()[i]->unanswered()) channel_.endpoint()->rail_failed(i);
+  const auto endpoint = channel_.endpoint();
+  if (transport::ConnectionRails* const rails = endpoint->rails())
+    for (std::size_t i = 0; i < lanes().size(); ++i)
+      if (lanes()[i]->unanswered()) rails->rail_failed(i);
   const Status begun = reconnector_.begin();
   if (begun) return;
   log::warn("session with {}: no thread to connect again: {}", connector_.server,

@@ -36,6 +36,7 @@
 #include "client/session/transition_mutex.h"
 #include "protocol/messages.h"
 #include "transport/client_endpoint.h"
+#include "transport/connection_rails.h"
 #include "transport/lane.h"
 #include "transport/memory_domain.h"
 #include "transport/notice.h"
@@ -100,7 +101,8 @@ class SessionCore final : public SessionTicker::Ticked,
     keep_alive_.tick(now);
     const auto endpoint = channel_.endpoint();
     endpoint->look();
-    if (endpoint->rail_returned()) take_rail_back();
+    const transport::ConnectionRails* const rails = endpoint->rails();
+    if (rails != nullptr && rails->rail_returned()) take_rail_back();
   }
   /// The lanes or the channel are gone: the session is interrupted, or ends. Do not call it with a
   /// lane taken. `connection`: the one on which that happened; does nothing if another connection

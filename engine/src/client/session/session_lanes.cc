@@ -11,6 +11,7 @@
 #include "client/datapath/queued_lane_driver.h"
 #include "client/services/engine_services.h"
 #include "client/session/session_core.h"
+#include "transport/connection_rails.h"
 
 namespace remora::detail {
 
@@ -99,9 +100,10 @@ Status SessionLanes::open(Deadline deadline) {
   }
   options.revivable = session_.handshake().resumable();
   options.end_elsewhere = [this](QueuedLaneDriver& lane) { return ender_.end_later(lane); };
-  on_rails_ = endpoint->wants_rails();
-  const std::size_t rails = endpoint->find_rails(deadline);
-  const std::size_t count = std::max<std::size_t>(engine.options().lanes, rails);
+  transport::ConnectionRails* const rails = endpoint->rails();
+  on_rails_ = rails != nullptr;
+  const std::size_t devices = rails == nullptr ? 1 : rails->find_rails(deadline);
+  const std::size_t count = std::max<std::size_t>(engine.options().lanes, devices);
   for (std::size_t i = 0; i < count; ++i) {
     auto lane =
         endpoint->open_lane(session_.handshake().ticket(), engine.options().lane_depth, deadline);
@@ -118,7 +120,8 @@ Result<std::vector<std::unique_ptr<Lane>>> SessionLanes::open_again(Deadline dea
   std::vector<std::unique_ptr<Lane>> lanes;
   const auto endpoint = session_.channel().endpoint();
   if (endpoint->direct_path()) return lanes;
-  (void)endpoint->find_rails(deadline);
+  if (transport::ConnectionRails* const rails = endpoint->rails())
+    (void)rails->find_rails(deadline);
   for (std::size_t i = 0; i < all().size(); ++i) {
     auto lane = endpoint->open_lane(session_.handshake().ticket(),
                                     session_.engine().options().lane_depth, deadline);

@@ -3,62 +3,22 @@
 /// What testing::FaultTransport shares with the lanes and connections that it wraps: which faults
 /// they are to have, by chance and by command, and which they have had.
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
-#include <sys/eventfd.h>
 #include <vector>
 
 #include <remora/mutex.h>
 #include <remora/testing/fault_transport.h>
 
 #include "base/clock.h"
-#include "base/unique_fd.h"
 #include "transport/client_endpoint.h"
+#include "transport/fault/bell.h"
+#include "transport/fault/sampler.h"
 
 namespace remora::detail {
-
-/// Numbers that follow from a seed and the place they are for. Source: Steele, Lea and Flood, "Fast
-/// splittable pseudorandom number generators", 2014 (splitmix64).
-class FaultSampler {
- public:
-  enum class Place : std::uint8_t { kConnect, kLane, kOrder, kAnswer };
-  FaultSampler(std::uint64_t seed, Place place, std::uint64_t ordinal) noexcept
-      : state_{mixed(mixed(seed) + mixed(ordinal * 4 + static_cast<std::uint64_t>(place)))} {}
-
-  std::uint64_t next() noexcept { return mixed(state_ += 0x9e3779b97f4a7c15U); }
-  /// Draws once, whatever the chance is.
-  bool draw(double chance) noexcept {
-    return static_cast<double>(next() >> 11U) * 0x1.0p-53 < chance;
-  }
-
- private:
-  static std::uint64_t mixed(std::uint64_t word) noexcept {
-    word = (word ^ (word >> 30U)) * 0xbf58476d1ce4e5b9U;
-    word = (word ^ (word >> 27U)) * 0x94d049bb133111ebU;
-    return word ^ (word >> 31U);
-  }
-  std::uint64_t state_;
-};
-
-/// Wakes the thread that sleeps on a lane or a channel, after a command has changed what it would
-/// see.
-class FaultBell {
- public:
-  [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(event_); }
-  [[nodiscard]] int event() const noexcept { return event_.get(); }
-  void ring() const noexcept { signal_event(event_.get()); }
-  void clear() const noexcept {
-    eventfd_t count = 0;
-    (void)::eventfd_read(event_.get(), &count);
-  }
-
- private:
-  UniqueFd event_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-};
 
 /// One connection, as its lanes and the commands see it.
 struct FaultLink {

@@ -60,15 +60,7 @@ class FaultEndpoint final : public ClientEndpoint {
   Status use_lane_keys(std::shared_ptr<RkeyTable> keys) noexcept override {
     return real_->use_lane_keys(std::move(keys));
   }
-  [[nodiscard]] bool wants_rails() const noexcept override { return real_->wants_rails(); }
-  void learn_rails(const std::string& device, const std::vector<RailAddress>& told) override {
-    real_->learn_rails(device, told);
-  }
-  std::size_t find_rails(Deadline deadline) override { return real_->find_rails(deadline); }
-  bool leave_rail_of(std::size_t lane) override { return real_->leave_rail_of(lane); }
-  bool leave_other_server() override { return real_->leave_other_server(); }
-  void rail_failed(std::size_t lane) override { real_->rail_failed(lane); }
-  [[nodiscard]] bool rail_returned() const noexcept override { return real_->rail_returned(); }
+  [[nodiscard]] ConnectionRails* rails() noexcept override { return real_->rails(); }
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
     return real_->memory_domain();
   }

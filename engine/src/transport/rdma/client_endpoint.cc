@@ -16,6 +16,7 @@
 #include "base/fd_set.h"
 #include "base/log.h"
 #include "transport/connect.h"
+#include "transport/connection_rails.h"
 #include "transport/rdma/client_domain.h"
 #include "transport/rdma/client_rails.h"
 #include "transport/rdma/completion_vector.h"
@@ -46,7 +47,7 @@ using rdma::ControlRemains;
 using rdma::Introduction;
 using rdma::LaneConnection;
 
-class RdmaClientEndpoint final : public ClientEndpoint {
+class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails {
  public:
   /// `rails`: null where all lanes go over one device.
   RdmaClientEndpoint(std::shared_ptr<ClientDomain> domain, ControlBuffers buffers,
@@ -216,31 +217,31 @@ class RdmaClientEndpoint final : public ClientEndpoint {
     return {};
   }
 
-  [[nodiscard]] bool wants_rails() const noexcept override { return rails_ != nullptr; }
+  [[nodiscard]] ConnectionRails* rails() noexcept override {
+    return rails_ != nullptr ? this : nullptr;
+  }
   void learn_rails(const std::string& device, const std::vector<RailAddress>& told) override {
-    if (rails_ == nullptr) return;
     rails_->plan().learn({{.address = peer_.host(), .device = device}});
     rails_->plan().learn(told);
   }
   std::size_t find_rails(Deadline deadline) override {
-    return rails_ == nullptr || keys_ == nullptr ? 1 : rails_->find(deadline);
+    return keys_ == nullptr ? 1 : rails_->find(deadline);
   }
   bool leave_rail_of(std::size_t lane) override {
-    if (rails_ == nullptr || lane >= addresses_.size()) return false;
+    if (lane >= addresses_.size()) return false;
     rails_->plan().leave_out(addresses_[lane]);
     return true;
   }
   bool leave_other_server() override {
-    if (rails_ == nullptr || rails_->plan().is_first(peer_.host())) return false;
+    if (rails_->plan().is_first(peer_.host())) return false;
     rails_->plan().leave_out(peer_.host());
     return true;
   }
   void rail_failed(std::size_t lane) override {
-    if (rails_ != nullptr && lane < addresses_.size())
-      rails_->plan().set_failed(addresses_[lane], Clock::now());
+    if (lane < addresses_.size()) rails_->plan().set_failed(addresses_[lane], Clock::now());
   }
   [[nodiscard]] bool rail_returned() const noexcept override {
-    return rails_ != nullptr && rails_->plan().any_answered();
+    return rails_->plan().any_answered();
   }
   [[nodiscard]] std::shared_ptr<MemoryDomain> memory_domain() const noexcept override {
     if (rails_ != nullptr) return rails_->memory();

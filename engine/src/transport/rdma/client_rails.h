@@ -14,6 +14,8 @@
 #include <remora/verbs/connector.h>
 
 #include "base/clock.h"
+#include "transport/rail_choice.h"
+#include "transport/rail_plan.h"
 #include "transport/rails.h"
 #include "transport/rdma/client_domain.h"
 #include "transport/rdma/rail_domain.h"

@@ -25,11 +25,13 @@
 
 #include "base/clock.h"
 #include "base/fd_set.h"
+#include "transport/device_failure.h"
 #include "transport/device_states.h"
 #include "transport/listener.h"
 #include "transport/rdma/budget.h"
+#include "transport/rdma/device_budgets.h"
+#include "transport/rdma/leased_memory.h"
 #include "transport/rdma/reaper.h"
-#include "transport/rdma/window_grant.h"
 
 namespace remora::transport::rdma {
 

@@ -1,10 +1,12 @@
 #include "transport/rdma/grant_domain.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <remora/assert.h>
 
-#include "transport/rdma/window_grant.h"
+#include "transport/rdma/registration_hold.h"
+#include "transport/rdma/remote_access.h"
 
 namespace remora::transport::rdma {
 
@@ -24,21 +26,6 @@ verbs::Access registration_access(Rights rights, const verbs::Device& device) no
   const bool changes = contains(access, verbs::Access::kRemoteWrite) ||
                        contains(access, verbs::Access::kRemoteAtomic);
   return changes ? access | verbs::Access::kLocalWrite : access;
-}
-
-Result<GrantShare> take_share(const GrantBudgets& budgets,
-                              std::span<const MemoryStretch> stretches) {
-  auto registrations = BudgetShare::take(budgets.registrations, stretches.size());
-  if (!registrations) return registrations.error();
-  std::optional<BudgetShare> bytes;
-  if (budgets.bytes != nullptr) {
-    std::uint64_t sum = 0;
-    for (const MemoryStretch& stretch : stretches) sum += stretch.length_bytes;
-    auto share = BudgetShare::take(budgets.bytes, sum);
-    if (!share) return share.error();
-    bytes.emplace(std::move(*share));
-  }
-  return GrantShare{std::move(*registrations), std::move(bytes)};
 }
 
 GrantDomain::~GrantDomain() {
@@ -241,32 +228,6 @@ void GrantDomain::end_members() noexcept {
 bool GrantDomain::retired() const {
   const remora::detail::MutexLock lock{mutex_};
   return retired_;
-}
-
-std::vector<WireExtent> RegistrationHold::extents() const {
-  GrantDomain::Entry& entry = *entry_;
-  const remora::detail::MutexLock lock{entry.mutex};
-  return entry.extents;
-}
-
-std::shared_ptr<GrantShare> RegistrationHold::share() const {
-  GrantDomain::Entry& entry = *entry_;
-  const remora::detail::MutexLock lock{entry.mutex};
-  return entry.share;
-}
-
-RegistrationHold& RegistrationHold::operator=(RegistrationHold&& other) noexcept {
-  if (this == &other) return *this;
-  (void)release();
-  domain_ = std::move(other.domain_);
-  entry_ = std::move(other.entry_);
-  return *this;
-}
-
-Status RegistrationHold::release() noexcept {
-  if (entry_ == nullptr) return {};
-  const std::shared_ptr<GrantDomain::Entry> entry = std::exchange(entry_, nullptr);
-  return domain_->release(entry);
 }
 
 }  // namespace remora::transport::rdma

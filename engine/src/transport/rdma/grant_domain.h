@@ -11,7 +11,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -23,31 +22,10 @@
 #include <remora/verbs/protection_domain.h>
 
 #include "transport/grant.h"
-#include "transport/rdma/budget.h"
 #include "transport/rdma/given_up_keys.h"
+#include "transport/rdma/grant_share.h"
 
 namespace remora::transport::rdma {
-
-/// What grants that are registrations may take of a device.
-struct GrantBudgets {
-  std::shared_ptr<Budget> registrations;
-  std::shared_ptr<Budget> bytes{};  ///< null: not counted
-};
-
-/// What the budgets have admitted, given back on destruction.
-struct GrantShare {
-  BudgetShare registrations;
-  std::optional<BudgetShare> bytes;
-  /// A registration of so many bytes stays for good.
-  void lose_one(std::uint64_t length_bytes) noexcept {
-    registrations.lose(1);
-    if (bytes) bytes->lose(length_bytes);
-  }
-};
-
-/// Before the device is asked: what others need is left to them. Errors: kLimitExceeded.
-[[nodiscard]] Result<GrantShare> take_share(const GrantBudgets& budgets,
-                                            std::span<const MemoryStretch> stretches);
 
 class RegistrationHold;
 
@@ -167,31 +145,6 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   std::uint64_t last_serial_ REMORA_GUARDED_BY(mutex_) = 0;
   bool retired_ REMORA_GUARDED_BY(mutex_) = false;
   Status key_left_ REMORA_GUARDED_BY(mutex_);
-};
-
-/// One grant's part of a registration, given up on destruction. Movable; used by one thread at a
-/// time.
-class RegistrationHold {
- public:
-  RegistrationHold(RegistrationHold&& other) noexcept = default;
-  RegistrationHold& operator=(RegistrationHold&& other) noexcept;
-  ~RegistrationHold() { (void)release(); }
-
-  [[nodiscard]] const std::shared_ptr<GrantDomain>& domain() const noexcept { return domain_; }
-  [[nodiscard]] std::vector<WireExtent> extents() const;
-  [[nodiscard]] std::shared_ptr<GrantShare> share() const;
-  /// The memory is deregistered where no other grant holds the registration. Once. Errors:
-  /// kProvider (errno kept): the key works in the domain for as long as there are lanes in it.
-  Status release() noexcept;
-
- private:
-  friend class GrantDomain;
-  RegistrationHold(std::shared_ptr<GrantDomain> domain,
-                   std::shared_ptr<GrantDomain::Entry> entry) noexcept
-      : domain_{std::move(domain)}, entry_{std::move(entry)} {}
-
-  std::shared_ptr<GrantDomain> domain_;
-  std::shared_ptr<GrantDomain::Entry> entry_;  ///< null: moved from, or released
 };
 
 /// The access of a registration whose grant has these rights on this device.

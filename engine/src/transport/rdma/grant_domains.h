@@ -17,7 +17,9 @@
 #include <remora/verbs/device.h>
 #include <remora/verbs/protection_domain.h>
 
+#include "transport/rdma/device_budgets.h"
 #include "transport/rdma/grant_domain.h"
+#include "transport/rdma/grant_share.h"
 
 namespace remora::transport::rdma {
 

@@ -15,13 +15,18 @@
 
 #include "base/log.h"
 #include "base/log_rate_limiter.h"
+#include "transport/device_watch.h"
 #include "transport/listen.h"
+#include "transport/listener_devices.h"
+#include "transport/rdma/device_budgets.h"
 #include "transport/rdma/device_listener.h"
 #include "transport/rdma/device_metrics.h"
 #include "transport/rdma/fabric_settings.h"
 #include "transport/rdma/grant_domains.h"
+#include "transport/rdma/lane_registry.h"
 #include "transport/rdma/rejection.h"
 #include "transport/rdma/server_endpoint.h"
+#include "transport/rdma/serving_state.h"
 #include "transport/rdma/session_probe.h"
 #include "transport/rdma/wire.h"
 
@@ -42,7 +47,7 @@ constexpr std::size_t kMaxEnded = 256;
 /// Control channels, and lanes over a link that is down: they may wait for as long as it is.
 constexpr std::size_t kMaxUnawaited = 1024;
 
-class RdmaListener final : public Listener, private ListenerDevices {
+class RdmaListener final : public Listener, private ListenerDevices, private DeviceWatch {
  public:
   /// What a server may use of its devices, and the series that show how much it uses.
   struct Budgets {
@@ -68,6 +73,7 @@ class RdmaListener final : public Listener, private ListenerDevices {
   [[nodiscard]] int event_fd() const noexcept override { return devices_->event_fd(); }
   [[nodiscard]] std::uint16_t port() const noexcept override { return devices_->address().port(); }
   [[nodiscard]] ListenerDevices* devices() noexcept override { return this; }
+  [[nodiscard]] DeviceWatch* device_watch() noexcept override { return this; }
   [[nodiscard]] bool takes_tcp_port() const noexcept override {
     const std::vector<std::string>& names = devices_->names();
     const auto found = verbs::devices();
@@ -85,14 +91,6 @@ class RdmaListener final : public Listener, private ListenerDevices {
     return text;
   }
 
-  [[nodiscard]] std::function<void()> tick() noexcept override {
-    devices_->look();
-    if (!devices_->must_restore()) return {};
-    return [devices = devices_] { devices->restore(); };
-  }
-  [[nodiscard]] std::vector<DeviceFailure> take_failures() noexcept override {
-    return devices_->take_failures();
-  }
   Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
     std::vector<std::unique_ptr<ServerEndpoint>> arrived;
     more_to_accept_ = false;
@@ -117,6 +115,15 @@ class RdmaListener final : public Listener, private ListenerDevices {
   [[nodiscard]] bool more_to_accept() const noexcept override { return more_to_accept_; }
 
  private:
+  // DeviceWatch
+  [[nodiscard]] std::function<void()> tick() noexcept override {
+    devices_->look();
+    if (!devices_->must_restore()) return {};
+    return [devices = devices_] { devices->restore(); };
+  }
+  [[nodiscard]] std::vector<DeviceFailure> take_failures() noexcept override {
+    return devices_->take_failures();
+  }
   // ListenerDevices
   [[nodiscard]] DeviceTotals totals() const override {
     return {.registrations = budgets_.registrations->used(),

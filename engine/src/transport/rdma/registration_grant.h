@@ -11,6 +11,8 @@
 
 #include "transport/grant.h"
 #include "transport/rdma/grant_domain.h"
+#include "transport/rdma/grant_share.h"
+#include "transport/rdma/registration_hold.h"
 
 namespace remora::transport::rdma {
 

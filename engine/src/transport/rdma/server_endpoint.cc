@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "base/log.h"
 #include "transport/rdma/completion_vector.h"
 #include "transport/rdma/device_choice.h"

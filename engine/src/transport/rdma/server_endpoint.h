@@ -1,11 +1,9 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include <remora/assert.h>
 #include <remora/config/rdma_settings.h>
 #include <remora/config/secret_key.h>
 #include <remora/mutex.h>
@@ -22,110 +19,34 @@
 
 #include "base/fd_set.h"
 #include "base/timer_fd.h"
+#include "transport/delayed_destruction.h"
+#include "transport/device_session.h"
+#include "transport/lane_key_renewal.h"
 #include "transport/listener.h"
 #include "transport/rdma/budget.h"
+#include "transport/rdma/budget_share.h"
 #include "transport/rdma/control_buffers.h"
 #include "transport/rdma/given_up_keys.h"
 #include "transport/rdma/grant_domain.h"
 #include "transport/rdma/grant_domains.h"
+#include "transport/rdma/grant_share.h"
 #include "transport/rdma/lane.h"
+#include "transport/rdma/lane_destruction.h"
+#include "transport/rdma/lane_registry.h"
+#include "transport/rdma/leased_memory.h"
+#include "transport/rdma/rail_grant.h"
 #include "transport/rdma/reaper.h"
+#include "transport/rdma/server_lane.h"
 #include "transport/rdma/session_rails.h"
-#include "transport/rdma/window_grant.h"
+#include "transport/rdma/window_lane.h"
 #include "transport/server_endpoint.h"
 
 namespace remora::transport::rdma {
 
-class RdmaServerEndpoint;
-
-/// Which session a lane belongs to. Any thread.
-class LaneRegistry {
- public:
-  void expect(const LaneTicket& ticket, RdmaServerEndpoint* endpoint) {
-    const remora::detail::MutexLock lock{mutex_};
-    sessions_[ticket.session_id] = {ticket.secret, endpoint};
-  }
-  void forget(RdmaServerEndpoint* endpoint) {
-    const remora::detail::MutexLock lock{mutex_};
-    std::erase_if(sessions_, [&](const auto& entry) { return entry.second.endpoint == endpoint; });
-  }
-  /// Calls `serve(endpoint)` while the endpoint cannot go away. False: no such session.
-  template <typename Serve>
-  bool with(const LaneTicket& ticket, Serve&& serve) {
-    const remora::detail::MutexLock lock{mutex_};
-    const auto found = sessions_.find(ticket.session_id);
-    if (found == sessions_.end() || found->second.secret != ticket.secret) return false;
-    serve(*found->second.endpoint);
-    return true;
-  }
-
- private:
-  struct Expected {
-    std::uint64_t secret;
-    RdmaServerEndpoint* endpoint;
-  };
-  remora::detail::Mutex mutex_;
-  std::map<std::uint64_t, Expected> sessions_ REMORA_GUARDED_BY(mutex_);
-};
-
-/// A data queue pair: it serves by itself. Its receives take notices, and are flushed when it dies,
-/// which is the only notice of that which every device gives.
-struct ServerLane {
-  verbs::CompletionQueue queue;
-  std::unique_ptr<std::array<NoticeBytes, kNoticeReceives>> buffers;
-  BudgetShare share;
-  verbs::MemoryRegion memory;           // of the buffers
-  std::uint32_t number = 0;             ///< of the session's lanes, from 0
-  std::shared_ptr<WindowLane> windows;  ///< null: grants are registrations
-  std::optional<verbs::Connection> connection;
-  Status end{};         ///< the first error on it
-  bool watched = true;  ///< its descriptors are in the endpoint's set
-
-  Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::uint64_t index) const {
-    return pair.post_receive(index, memory.slice(index * kNoticeWireBytes, kNoticeWireBytes));
-  }
-};
-
-/// Counts the lanes of an endpoint that a reaper has yet to destroy. Thread-safe.
-class LaneDestruction {
- public:
-  /// Stands for one of them while it exists.
-  class Mark {
-   public:
-    explicit Mark(std::shared_ptr<LaneDestruction> counter) noexcept
-        : counter_{std::move(counter)} {
-      const remora::detail::MutexLock lock{counter_->mutex_};
-      ++counter_->left_;
-    }
-    Mark(Mark&&) noexcept = default;
-    Mark& operator=(Mark&&) = delete;
-    ~Mark() {
-      if (counter_ == nullptr) return;
-      const remora::detail::MutexLock lock{counter_->mutex_};
-      REMORA_ASSERT(counter_->left_ != 0, "each mark was counted");
-      if (--counter_->left_ == 0) counter_->none_left_.notify_all();
-    }
-
-   private:
-    std::shared_ptr<LaneDestruction> counter_;
-  };
-  /// Blocks until there is none.
-  void wait() {
-    remora::detail::MutexLock lock{mutex_};
-    none_left_.wait(lock, [this] {
-      mutex_.assert_held();
-      return left_ == 0;
-    });
-  }
-
- private:
-  remora::detail::Mutex mutex_;
-  remora::detail::Condition none_left_;
-  std::size_t left_ REMORA_GUARDED_BY(mutex_) = 0;
-};
-
 /// One client's control channel, lanes and grants, the server's side.
 class RdmaServerEndpoint final : public ServerEndpoint,
+                                 private DelayedDestruction,
+                                 private DeviceSession,
                                  private LaneKeyRenewal,
                                  private GrantDomain::Member {
  public:
@@ -164,6 +85,8 @@ class RdmaServerEndpoint final : public ServerEndpoint,
     renews_keys_ = true;
     return this;
   }
+  [[nodiscard]] DeviceSession* device_session() noexcept override { return this; }
+  [[nodiscard]] DelayedDestruction* delayed_destruction() noexcept override { return this; }
   bool use_rails() noexcept override;
 
   /// Takes a lane that a client asked the listener for. Control thread. `said`: its number, if the

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "transport/rdma/registration_grant.h"
 #include "transport/rdma/server_endpoint.h"
+#include "transport/rdma/window_grant.h"
 
 namespace remora::transport::rdma {
 

@@ -1,7 +1,6 @@
 #include "transport/rdma/session_probe.h"
 
 #include <array>
-#include <chrono>
 #include <utility>
 
 #include <remora/verbs/verbs.h>
@@ -13,19 +12,6 @@
 namespace remora::transport::rdma {
 
 namespace {
-
-constexpr std::chrono::seconds kProbePause{1};
-
-/// Whether the server lacks something, or the client has done something wrong.
-bool is_shortage(const Error& why) noexcept {
-  switch (why.code()) {
-    case Code::kOutOfMemory:
-    case Code::kLimitExceeded:
-    case Code::kProvider:
-    case Code::kSystem: return true;
-    default: return why.reason() == Reason::kMemlock;
-  }
-}
 
 Status probe_lane(const verbs::ProtectionDomain& domain) {
   auto queue =
@@ -61,31 +47,6 @@ Status probe_session(std::span<const verbs::Device> devices) {
     if (!std::exchange(any, true)) first = probed;
   }
   return first;
-}
-
-void ServingState::note(const Error& why) {
-  if (!is_shortage(why)) return;
-  const remora::detail::MutexLock lock{mutex_};
-  failure_ = why;
-}
-
-Status ServingState::check(std::span<const verbs::Device> devices) {
-  {
-    const remora::detail::MutexLock lock{mutex_};
-    if (!failure_) return {};
-    const auto now = Clock::now();
-    if (now - probed_at_ < kProbePause) return probed_.value_or(*failure_);
-    probed_at_ = now;
-  }
-  // Without the lock: the control thread must not wait for a device.
-  const Status probed = probe_session(devices);
-  const remora::detail::MutexLock lock{mutex_};
-  probed_ = probed;
-  if (probed)
-    failure_.reset();
-  else
-    failure_ = probed.error();
-  return probed;
 }
 
 }  // namespace remora::transport::rdma

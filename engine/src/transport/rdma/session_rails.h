@@ -12,23 +12,22 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include <remora/mutex.h>
 #include <remora/result.h>
-#include <remora/verbs/memory_region.h>
 #include <remora/verbs/protection_domain.h>
 
 #include "transport/grant.h"
-#include "transport/rdma/grant_domain.h"
+#include "transport/rdma/grant_share.h"
 
 namespace remora::transport::rdma {
 
 /// Goes from connection to connection with its session. Thread-safe.
 class SessionRails {
  public:
+  /// User addresses have no more bits on any processor that Linux has RDMA on.
+  static constexpr unsigned kAddressBits = 48;
   /// A device and the session's domain there.
   struct Place {
     verbs::ProtectionDomain domain;
@@ -59,52 +58,6 @@ class SessionRails {
   std::vector<Place> places_ REMORA_GUARDED_BY(mutex_);
   std::uint64_t moves_ REMORA_GUARDED_BY(mutex_) = 0;
   bool retired_ REMORA_GUARDED_BY(mutex_) = false;
-};
-
-/// One grant. Used by one thread at a time.
-class RailGrant final : public GrantHandle {
- public:
-  /// Without any registration yet. `move`: see SessionRails::next_move().
-  RailGrant(const GrantRequest& request, std::uint64_t move);
-  ~RailGrant() override;
-  RailGrant(const RailGrant&) = delete;
-  RailGrant& operator=(const RailGrant&) = delete;
-
-  /// Whether register_on() has registered the memory there.
-  [[nodiscard]] bool is_on(const verbs::Device& device) const noexcept;
-  /// Registers the memory there, unless that is done. Without the right to atomics on a device that
-  /// is not the region's atomic domain. **Blocks** while pages are pinned. Errors: kLimitExceeded,
-  /// before the device is asked; those of verbs::MemoryRegion::register_at(). The result of
-  /// revoke() covers what an error leaves.
-  Status register_on(const SessionRails::Place& place);
-  /// The region's extents in its order; their keys are those of the first device.
-  [[nodiscard]] std::vector<WireExtent> extents() const;
-  /// The key of an extent on the device; 0: the grant has none there.
-  [[nodiscard]] std::uint32_t key_on(const verbs::Device& device,
-                                     std::size_t extent) const noexcept;
-
-  /// Errors: kProvider (errno kept).
-  Status revoke() noexcept override;
-  /// Gives up what is on devices that have gone.
-  void leave_device() noexcept override;
-
- private:
-  struct Part {
-    verbs::Device device;
-    GrantShare share;  ///< given back when the registrations have gone
-    std::vector<verbs::MemoryRegion> memory;
-  };
-  [[nodiscard]] std::uint64_t address_of(const MemoryStretch& stretch) const noexcept;
-  /// Deregisters what `part` has. Errors: those of revoke().
-  static Status release(Part& part) noexcept;
-
-  const std::vector<MemoryStretch> stretches_;
-  const Rights rights_;
-  const std::string atomic_domain_;
-  const std::uint64_t move_;
-  std::vector<Part> parts_;
-  /// Devices that have not released a registration of register_on(), and why.
-  std::vector<std::pair<verbs::Device, Error>> left_;
 };
 
 }  // namespace remora::transport::rdma

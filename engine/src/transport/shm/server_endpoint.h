@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/unique_fd.h"
 #include "transport/grant.h"
+#include "transport/mapping_client.h"
 #include "transport/server_endpoint.h"
 #include "transport/shm/socket.h"
 

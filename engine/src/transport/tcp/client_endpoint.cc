@@ -14,6 +14,7 @@
 
 #include "transport/connect.h"
 #include "transport/tcp/lane.h"
+#include "transport/tcp/message_reader.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/wire.h"
 

@@ -2,35 +2,21 @@
 
 /// A thread that serves lanes over tcp.
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
-#include <remora/metrics/registry.h>
 #include <remora/mutex.h>
 #include <remora/result.h>
 
 #include "base/clock.h"
 #include "base/service_thread.h"
+#include "transport/tcp/served_metrics.h"
 #include "transport/tcp/server_lane.h"
 
 namespace remora::transport::tcp {
-
-/// The series of what is served over tcp.
-struct ServedMetrics {
-  std::array<metrics::Counter, 4> operations;  ///< by Opcode
-  std::array<metrics::Counter, 2> bytes;       ///< read, written
-  metrics::Counter refused;
-  metrics::Counter corrupt;
-  metrics::Counter rejected_connections;
-  std::shared_ptr<metrics::Registry> registry;
-
-  /// Errors: as metrics::Registry.
-  static Result<ServedMetrics> create(std::shared_ptr<metrics::Registry> registry);
-};
 
 /// Serves a group of lanes, in turn and in steps of bounded length, so that none waits long for
 /// another. Sleeps in epoll when nothing has come for `spin`; until then it asks the sockets that

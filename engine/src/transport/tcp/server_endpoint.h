@@ -20,6 +20,7 @@
 #include "transport/server_endpoint.h"
 #include "transport/tcp/io_threads.h"
 #include "transport/tcp/lane_registry.h"
+#include "transport/tcp/message_reader.h"
 #include "transport/tcp/served_session.h"
 #include "transport/tcp/socket.h"
 

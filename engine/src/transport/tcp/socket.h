@@ -1,10 +1,9 @@
 #pragma once
 
-/// Sockets of the tcp transport: connecting within a deadline, and the messages of a control
-/// channel.
+/// Sockets of the tcp transport: connecting within a deadline, and sending the messages of a
+/// control channel.
 
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <sys/uio.h>
 
@@ -12,7 +11,6 @@
 #include <remora/verbs/address.h>
 
 #include "base/clock.h"
-#include "base/page_buffer.h"
 #include "base/unique_fd.h"
 #include "transport/control_message.h"
 #include "transport/tcp/wire.h"
@@ -52,22 +50,6 @@ Status receive_all(int socket, std::span<std::byte> bytes, Deadline deadline) no
 /// One message of a control channel. A message that could not leave whole ends the channel.
 /// Errors: kLimitExceeded; as send_all.
 Status send_message(int socket, std::span<const std::byte> message, Deadline deadline) noexcept;
-
-/// Cuts a control channel's bytes into messages. Keeps at most one in its buffer.
-class MessageReader {
- public:
-  /// A message if one is there. Never blocks. Errors: kConnectionLost when the peer hung up,
-  /// kProtocol for what is no message of ours, kSystem.
-  Result<std::optional<ControlMessage>> receive(int socket) noexcept;
-
- private:
-  Result<std::optional<ControlMessage>> take() noexcept;
-
-  /// Short messages touch one page of it.
-  remora::detail::PageBuffer buffer_{FrameHeader::kWireBytes + kMaxControlMessageBytes};
-  std::size_t begin_ = 0;
-  std::size_t end_ = 0;
-};
 
 /// What errno of send or recv means for a connection.
 [[nodiscard]] Error connection_error(Operation operation, int system_errno) noexcept;

@@ -18,6 +18,8 @@
 #include "base/unique_fd.h"
 #include "protocol/messages.h"
 #include "support/eventually.h"
+#include "transport/device_failure.h"
+#include "transport/device_watch.h"
 #include "transport/listener.h"
 #include "transport/server_endpoint.h"
 
@@ -110,10 +112,9 @@ class LocalEndpoint final : public transport::ServerEndpoint {
   }
   void flush(Deadline /*deadline*/) noexcept override {}
   transport::LaneKeyRenewal* use_lane_keys() noexcept override { return device_->use_lane_keys(); }
-  void join_client(std::string_view name, const config::SecretKey& key) noexcept override {
-    device_->join_client(name, key);
+  [[nodiscard]] transport::DeviceSession* device_session() noexcept override {
+    return device_->device_session();
   }
-  bool use_rails() noexcept override { return device_->use_rails(); }
   void expect_lanes(const transport::LaneTicket& ticket) noexcept override {
     device_->expect_lanes(ticket);
   }
@@ -127,17 +128,9 @@ class LocalEndpoint final : public transport::ServerEndpoint {
     device_->shutdown();
     channel_->end();
   }
-  void destroy_lanes() noexcept override { device_->destroy_lanes(); }
-  void await_destroyed() noexcept override { device_->await_destroyed(); }
-  [[nodiscard]] bool lanes_may_serve() const noexcept override {
-    return device_->lanes_may_serve();
+  [[nodiscard]] transport::DelayedDestruction* delayed_destruction() noexcept override {
+    return device_->delayed_destruction();
   }
-  void end_sharing_sessions() noexcept override { device_->end_sharing_sessions(); }
-  [[nodiscard]] bool hit_by(const transport::DeviceFailure& failure) noexcept override {
-    return device_->hit_by(failure);
-  }
-  [[nodiscard]] bool device_gone() noexcept override { return device_->device_gone(); }
-  void leave_device() noexcept override { device_->leave_device(); }
   Status take_over(ServerEndpoint& before) noexcept override {
     return device_->take_over(*dynamic_cast<LocalEndpoint&>(before).device_);
   }
@@ -148,7 +141,7 @@ class LocalEndpoint final : public transport::ServerEndpoint {
 };
 
 /// Gives the server the clients of the test. Thread-safe.
-class LocalListener final : public transport::Listener {
+class LocalListener final : public transport::Listener, private transport::DeviceWatch {
  public:
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
   [[nodiscard]] int event_fd() const noexcept override { return event_.get(); }
@@ -159,6 +152,7 @@ class LocalListener final : public transport::Listener {
   }
   [[nodiscard]] std::string description() const override { return "local"; }
   [[nodiscard]] std::uint16_t port() const noexcept override { return 1; }
+  [[nodiscard]] transport::DeviceWatch* device_watch() noexcept override { return this; }
   [[nodiscard]] std::function<void()> tick() noexcept override {
     const std::lock_guard lock{mutex_};
     return std::exchange(job_, {});

@@ -116,7 +116,7 @@ TEST_F(SessionResumeTest, KeysOfAnotherGrantAreNotTaken) {
 }
 
 TEST_F(SessionResumeTest, RailWithoutRoomForAGrantIsLeftAndTheGrantGoesOn) {
-  script_->by_lane = true;
+  script_->rails = script_->by_lane = true;
   start();
   const Region region = open();
   {

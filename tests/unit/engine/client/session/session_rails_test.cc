@@ -12,6 +12,7 @@ namespace {
 
 class SessionRailReturnTest : public SessionResumeTest {
  protected:
+  SessionRailReturnTest() { script_->rails = true; }
   void let_rail_return() {
     const std::lock_guard lock{script_->mutex};
     script_->rail_returns_on = 1;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <sys/eventfd.h>
 #include <thread>
 #include <utility>
@@ -27,6 +28,7 @@
 #include "client/session/session_core.h"
 #include "protocol/messages.h"
 #include "support/eventually.h"
+#include "transport/connection_rails.h"
 #include "transport/fault/core.h"
 #include "transport/rkey_table.h"
 #include "unit/engine/fake_lane.h"
@@ -122,6 +124,7 @@ struct Script {
   std::function<bool()> lane_is_due = [] { return true; };
   /// True: the request is not answered.
   std::function<bool(const Request&)> withheld = [](const Request&) { return false; };
+  bool rails = false;                                   ///< lanes may go over several devices
   bool by_lane = false;                                 ///< a key for each lane
   int keyless_lanes = 0;                                ///< of the eight there might be
   std::uint64_t keyless_grant = 0;                      ///< gets none a second time,
@@ -136,7 +139,8 @@ struct Script {
   std::deque<control::Event> behind_welcome;
 };
 
-class ScriptedEndpoint final : public transport::ClientEndpoint {
+class ScriptedEndpoint final : public transport::ClientEndpoint,
+                               private transport::ConnectionRails {
  public:
   ScriptedEndpoint(std::shared_ptr<Script> script, int connection)
       : script_{std::move(script)}, connection_{connection} {}
@@ -181,6 +185,13 @@ class ScriptedEndpoint final : public transport::ClientEndpoint {
     script_->lanes.push_back(lane.get());
     return std::unique_ptr<transport::Lane>{std::move(lane)};
   }
+  [[nodiscard]] transport::ConnectionRails* rails() noexcept override {
+    const std::lock_guard lock{script_->mutex};
+    return script_->rails ? this : nullptr;
+  }
+  void learn_rails(const std::string& /*device*/,
+                   const std::vector<transport::RailAddress>& /*told*/) override {}
+  std::size_t find_rails(Deadline /*deadline*/) override { return 1; }
   bool leave_other_server() override {
     const std::lock_guard lock{script_->mutex};
     return script_->other_server_on == connection_;
@@ -325,10 +336,7 @@ class SharedEndpoint final : public transport::ClientEndpoint {
                                                      Deadline deadline) noexcept override {
     return real_->open_lane(ticket, depth, deadline);
   }
-  bool leave_other_server() override { return real_->leave_other_server(); }
-  void rail_failed(std::size_t lane) override { real_->rail_failed(lane); }
-  bool leave_rail_of(std::size_t lane) override { return real_->leave_rail_of(lane); }
-  [[nodiscard]] bool rail_returned() const noexcept override { return real_->rail_returned(); }
+  [[nodiscard]] transport::ConnectionRails* rails() noexcept override { return real_->rails(); }
   Status use_lane_keys(std::shared_ptr<transport::RkeyTable> keys) noexcept override {
     return real_->use_lane_keys(std::move(keys));
   }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/rdma/device_budgets.h"
 #include "transport/rdma/server_endpoint.h"
 #include "transport/rdma/window_grant.h"
 #include "unit/engine/transport/rdma/endpoint_fixture.h"

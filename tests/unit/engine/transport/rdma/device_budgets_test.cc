@@ -1,4 +1,4 @@
-#include "transport/rdma/budget.h"
+#include "transport/rdma/device_budgets.h"
 
 #include <atomic>
 #include <gtest/gtest.h>
@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "transport/rdma/budget_share.h"
 
 namespace remora::transport::rdma {
 namespace {

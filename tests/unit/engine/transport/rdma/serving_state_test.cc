@@ -1,6 +1,6 @@
 /// Whether new clients can be served: what the server's own trial says, and when it is believed.
 
-#include "transport/rdma/session_probe.h"
+#include "transport/rdma/serving_state.h"
 
 #include <array>
 #include <gtest/gtest.h>

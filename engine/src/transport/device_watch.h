@@ -1,0 +1,23 @@
+#pragma once
+
+/// The devices of a listener while its server runs.
+
+#include <functional>
+#include <vector>
+
+#include "transport/device_failure.h"
+
+namespace remora::transport {
+
+/// Follows devices that fail, go and return: see Listener::device_watch(). Control thread.
+class DeviceWatch {
+ public:
+  virtual ~DeviceWatch() = default;
+  /// Ten times a second. The result, if there is one, is for another thread to call, also after
+  /// the listener has gone. It **blocks** for as long as memory is registered.
+  [[nodiscard]] virtual std::function<void()> tick() noexcept = 0;
+  /// Failures since the last call, for DeviceSession::hit_by().
+  [[nodiscard]] virtual std::vector<DeviceFailure> take_failures() noexcept = 0;
+};
+
+}  // namespace remora::transport

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include <remora/result.h>
+
+#include "transport/rdma/budget.h"
+
+namespace remora::transport::rdma {
+
+/// Some of a budget, given back on destruction. Movable.
+class BudgetShare {
+ public:
+  /// All of it or nothing. Errors: kLimitExceeded, with what would be had and what may be.
+  [[nodiscard]] static Result<BudgetShare> take(std::shared_ptr<Budget> budget,
+                                                std::uint64_t count);
+  /// Counts without a look at the limit: for what is needed before a client can be refused.
+  [[nodiscard]] static BudgetShare count(std::shared_ptr<Budget> budget,
+                                         std::uint64_t count) noexcept;
+  BudgetShare(BudgetShare&& other) noexcept
+      : budget_{std::move(other.budget_)}, count_{std::exchange(other.count_, 0)} {}
+  BudgetShare& operator=(BudgetShare&& other) noexcept;
+  ~BudgetShare() { give_back(); }
+  /// `more`, of the same budget, is given back with this one.
+  void join(BudgetShare more) noexcept { count_ += std::exchange(more.count_, 0); }
+  /// So many of them will never be given back: they stay counted.
+  void lose(std::uint64_t count) noexcept { count_ -= std::min(count_, count); }
+
+ private:
+  BudgetShare(std::shared_ptr<Budget> budget, std::uint64_t count) noexcept
+      : budget_{std::move(budget)}, count_{count} {}
+  void give_back() noexcept;
+  std::shared_ptr<Budget> budget_;  ///< null when moved from
+  std::uint64_t count_;
+};
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remora/result.h>
+#include <remora/verbs/device.h>
+#include <remora/verbs/memory_region.h>
+
+#include "transport/grant.h"
+#include "transport/rdma/grant_share.h"
+#include "transport/rdma/session_rails.h"
+
+namespace remora::transport::rdma {
+
+/// A grant of a session with rails: the registrations of its memory with the devices of the
+/// session's lanes. Used by one thread at a time.
+class RailGrant final : public GrantHandle {
+ public:
+  /// Without any registration yet. `move`: see SessionRails::next_move().
+  RailGrant(const GrantRequest& request, std::uint64_t move);
+  ~RailGrant() override;
+  RailGrant(const RailGrant&) = delete;
+  RailGrant& operator=(const RailGrant&) = delete;
+
+  /// Whether register_on() has registered the memory there.
+  [[nodiscard]] bool is_on(const verbs::Device& device) const noexcept;
+  /// Registers the memory there, unless that is done. Without the right to atomics on a device that
+  /// is not the region's atomic domain. **Blocks** while pages are pinned. Errors: kLimitExceeded,
+  /// before the device is asked; those of verbs::MemoryRegion::register_at(). The result of
+  /// revoke() covers what an error leaves.
+  Status register_on(const SessionRails::Place& place);
+  /// The region's extents in its order; their keys are those of the first device.
+  [[nodiscard]] std::vector<WireExtent> extents() const;
+  /// The key of an extent on the device; 0: the grant has none there.
+  [[nodiscard]] std::uint32_t key_on(const verbs::Device& device,
+                                     std::size_t extent) const noexcept;
+
+  /// Errors: kProvider (errno kept).
+  Status revoke() noexcept override;
+  /// Gives up what is on devices that have gone.
+  void leave_device() noexcept override;
+
+ private:
+  struct Part {
+    verbs::Device device;
+    GrantShare share;  ///< given back when the registrations have gone
+    std::vector<verbs::MemoryRegion> memory;
+  };
+  [[nodiscard]] std::uint64_t address_of(const MemoryStretch& stretch) const noexcept;
+  /// Deregisters what `part` has. Errors: those of revoke().
+  static Status release(Part& part) noexcept;
+
+  const std::vector<MemoryStretch> stretches_;
+  const Rights rights_;
+  const std::string atomic_domain_;
+  const std::uint64_t move_;
+  std::vector<Part> parts_;
+  /// Devices that have not released a registration of register_on(), and why.
+  std::vector<std::pair<verbs::Device, Error>> left_;
+};
+
+}  // namespace remora::transport::rdma

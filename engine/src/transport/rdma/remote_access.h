@@ -1,0 +1,14 @@
+#pragma once
+
+#include <remora/engine/types.h>
+#include <remora/verbs/access.h>
+#include <remora/verbs/device.h>
+
+namespace remora::transport::rdma {
+
+/// The remote rights of a grant.
+[[nodiscard]] verbs::Access remote_access(Rights rights) noexcept;
+/// The same, less what the device refuses: atomics where it has none.
+[[nodiscard]] verbs::Access remote_access(Rights rights, const verbs::Device& device) noexcept;
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <remora/result.h>
+#include <remora/verbs/verbs.h>
+
+#include "transport/rdma/budget_share.h"
+#include "transport/rdma/window_lane.h"
+#include "transport/rdma/wire.h"
+
+namespace remora::transport::rdma {
+
+/// A data queue pair: it serves by itself. Its receives take notices, and are flushed when it dies,
+/// which is the only notice of that which every device gives.
+struct ServerLane {
+  verbs::CompletionQueue queue;
+  std::unique_ptr<std::array<NoticeBytes, kNoticeReceives>> buffers;
+  BudgetShare share;
+  verbs::MemoryRegion memory;           // of the buffers
+  std::uint32_t number = 0;             ///< of the session's lanes, from 0
+  std::shared_ptr<WindowLane> windows;  ///< null: grants are registrations
+  std::optional<verbs::Connection> connection;
+  Status end{};         ///< the first error on it
+  bool watched = true;  ///< its descriptors are in the endpoint's set
+
+  Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::uint64_t index) const {
+    return pair.post_receive(index, memory.slice(index * kNoticeWireBytes, kNoticeWireBytes));
+  }
+};
+
+}  // namespace remora::transport::rdma

@@ -1,0 +1,120 @@
+#pragma once
+
+/// The answers of a server's lane on their way out.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <sys/uio.h>
+
+#include <remora/result.h>
+
+#include "base/crc32c.h"
+#include "base/page_buffer.h"
+#include "transport/tcp/step_limits.h"
+#include "transport/tcp/wire.h"
+
+namespace remora::transport::tcp {
+
+/// The answers of one step, all of which have left before the next one serves: headers in a buffer,
+/// and behind each of them what does not go straight. The bytes of a large read go straight: they
+/// are sent from the region itself.
+///
+/// With the lock of the lane's session.
+class OutgoingAnswers {
+ public:
+  enum class Sent : std::uint8_t {
+    kAll,
+    kMore,     ///< more can be sent at once
+    kBlocked,  ///< the peer has to read first
+    kFailed,   ///< the connection is of no use
+  };
+  explicit OutgoingAnswers(bool payload_crc);
+
+  [[nodiscard]] bool pending() const noexcept { return first_ != count_; }
+  [[nodiscard]] bool goes_straight(std::uint32_t payload_bytes) const noexcept {
+    return payload_bytes >= straight_from_;
+  }
+  /// Whether an answer has room in this step whose payload does not go straight.
+  [[nodiscard]] bool has_room(std::uint32_t payload_bytes) const noexcept {
+    return size_ - end_ >= AnswerHeader::kWireBytes + payload_bytes;
+  }
+  /// Where the next answer's payload is put, unless it goes straight.
+  [[nodiscard]] std::byte* next_payload() noexcept {
+    return buffer_.data() + end_ + AnswerHeader::kWireBytes;
+  }
+  /// What follows the header is at next_payload(), or is nothing.
+  void answer(const RequestHeader& request,
+              CompletionStatus status = CompletionStatus::kSuccess) noexcept;
+  /// The answer to a read whose bytes go straight.
+  void answer_read(const RequestHeader& request, const std::byte* memory) noexcept;
+  /// Whether bytes there go straight, and have not left yet.
+  [[nodiscard]] bool overlaps(const std::byte* memory, std::uint32_t length_bytes) const noexcept;
+  /// Whether bytes that this key reaches go straight, and have not left yet.
+  [[nodiscard]] bool reads_by(std::uint32_t key) const noexcept;
+
+  /// One send of at most kMaxStepBytes, of what is pending. Sets `moved` if any bytes have left.
+  Sent flush(int socket, bool& moved) noexcept;
+  /// What is pending is not sent, and no memory of a region is read any more.
+  void drop() noexcept { first_ = count_ = end_ = read_count_ = 0; }
+
+ private:
+  struct PendingRead {
+    const std::byte* memory;
+    std::uint32_t length_bytes;
+    std::uint32_t key;
+  };
+  void add(const std::byte* bytes, std::size_t length) noexcept;
+
+  const bool payload_crc_;
+  const std::uint32_t straight_from_;  ///< reads of so many bytes go straight
+  const std::size_t size_;
+  remora::detail::PageBuffer buffer_;
+  std::size_t end_ = 0;                              ///< of what is used of the buffer
+  std::array<PendingRead, kMaxStepRequests> reads_;  ///< that go straight
+  std::size_t read_count_ = 0;
+  std::array<iovec, 2 * kMaxStepRequests> parts_;  ///< to be sent: those from first_ to count_
+  std::size_t first_ = 0;
+  std::size_t count_ = 0;
+};
+
+// Once for each operation: inline.
+
+inline void OutgoingAnswers::add(const std::byte* bytes, std::size_t length) noexcept {
+  if (count_ > 0) {
+    iovec& last = parts_[count_ - 1];
+    if (static_cast<std::byte*>(last.iov_base) + last.iov_len == bytes) {
+      last.iov_len += length;
+      return;
+    }
+  }
+  // sendmsg(2) does not write through the vectors it is given.
+  parts_[count_++] = {.iov_base = const_cast<std::byte*>(bytes), .iov_len = length};
+}
+
+inline void OutgoingAnswers::answer(const RequestHeader& request,
+                                    CompletionStatus status) noexcept {
+  const std::uint32_t payload_bytes =
+      status == CompletionStatus::kSuccess ? answer_bytes(request.opcode, request.length_bytes) : 0;
+  const std::size_t length =
+      AnswerHeader::kWireBytes + (goes_straight(payload_bytes) ? 0 : payload_bytes);
+  std::byte* const at = buffer_.data() + end_;
+  AnswerHeader{.status = status,
+               .opcode = request.opcode,
+               .sequence = request.sequence,
+               .length_bytes = payload_bytes,
+               .payload_crc = payload_crc_ ? crc32c({next_payload(), payload_bytes}) : 0}
+      .to_wire(std::span<std::byte, AnswerHeader::kWireBytes>{at, AnswerHeader::kWireBytes});
+  add(at, length);
+  end_ += length;
+}
+
+inline void OutgoingAnswers::answer_read(const RequestHeader& request,
+                                         const std::byte* memory) noexcept {
+  reads_[read_count_++] = {memory, request.length_bytes, request.key};
+  answer(request);
+  add(memory, request.length_bytes);
+}
+
+}  // namespace remora::transport::tcp

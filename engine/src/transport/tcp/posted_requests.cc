@@ -1,0 +1,33 @@
+#include "transport/tcp/posted_requests.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace remora::transport::tcp {
+
+PostedRequests::PostedRequests(std::uint32_t depth)
+    : ring_(std::bit_ceil(depth)), mask_{ring_.size() - 1}, results_(ring_.size()) {}
+
+void PostedRequests::fail(std::uint64_t sequence, CompletionStatus status) noexcept {
+  failed_ = true;
+  fault_ = sequence;
+  fault_status_ = status;
+  done_end_ = std::max(done_end_, sequence);
+}
+
+std::size_t PostedRequests::report(std::span<LaneCompletion> completions) noexcept {
+  std::size_t count = 0;
+  if (done_end_ > unreported_ && count < completions.size()) {
+    completions[count++] = {
+        .sequence = done_end_ - 1, .status = CompletionStatus::kSuccess, .vendor_error = 0};
+    unreported_ = done_end_;
+  }
+  for (; failed_ && unreported_ != next_sequence_ && count < completions.size(); ++unreported_)
+    completions[count++] = {
+        .sequence = unreported_,
+        .status = unreported_ == fault_ ? fault_status_ : CompletionStatus::kFlushed,
+        .vendor_error = 0};
+  return count;
+}
+
+}  // namespace remora::transport::tcp

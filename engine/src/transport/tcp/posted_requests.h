@@ -1,0 +1,92 @@
+#pragma once
+
+/// The requests that were posted on a client's lane and have not been reported.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transport/lane.h"
+#include "transport/tcp/wire.h"
+
+namespace remora::transport::tcp {
+
+/// A ring of them, by sequence, and how far they have got. Answers come in the order of the
+/// requests; one stands for the unanswered writes before its request, too. No thread safety.
+class PostedRequests {
+ public:
+  struct Request {
+    std::byte* local = nullptr;
+    std::uint32_t length_bytes = 0;
+    Opcode opcode = Opcode::kRead;
+    bool answered = true;
+    std::uint64_t queued_through = 0;  ///< see OutgoingRequests::queued_bytes(): its last byte
+
+    [[nodiscard]] std::uint32_t payload_bytes() const noexcept {
+      return answer_bytes(opcode, length_bytes);
+    }
+  };
+  /// `depth`: requests that are not reported at a time.
+  explicit PostedRequests(std::uint32_t depth);
+
+  /// A power of two.
+  [[nodiscard]] std::size_t capacity() const noexcept { return ring_.size(); }
+  [[nodiscard]] Request& at(std::uint64_t sequence) noexcept { return ring_[sequence & mask_]; }
+  /// See Lane::atomic_results().
+  [[nodiscard]] std::span<const std::uint64_t> results() const noexcept { return results_; }
+  [[nodiscard]] std::byte* result(std::uint64_t sequence) noexcept {
+    return reinterpret_cast<std::byte*>(&results_[sequence & mask_]);
+  }
+  /// Where the payload of the request's answer belongs.
+  [[nodiscard]] std::byte* destination(std::uint64_t sequence) noexcept {
+    const Request& request = at(sequence);
+    return request.opcode == Opcode::kRead ? request.local : result(sequence);
+  }
+
+  /// Before at() is filled in for the requests from `first` on.
+  void begin_chain(std::uint64_t first) noexcept {
+    if (next_sequence_ == 0) unreported_ = done_end_ = expected_ = first;
+  }
+  /// The requests before `end` are filled in.
+  void end_chain(std::uint64_t end) noexcept {
+    next_sequence_ = end;
+    expected_ = next_answered(expected_);
+  }
+  /// The sequence after the last one posted.
+  [[nodiscard]] std::uint64_t next_sequence() const noexcept { return next_sequence_; }
+  /// The sequence after the last one that succeeded.
+  [[nodiscard]] std::uint64_t done_end() const noexcept { return done_end_; }
+  /// The request whose answer is the next to come whole.
+  [[nodiscard]] std::uint64_t expected() const noexcept { return expected_; }
+  /// The first request from `sequence` on that is answered, or next_sequence().
+  [[nodiscard]] std::uint64_t next_answered(std::uint64_t sequence) const noexcept {
+    while (sequence != next_sequence_ && !ring_[sequence & mask_].answered) ++sequence;
+    return sequence;
+  }
+  /// The requests before `end` have succeeded, and the answer of `expected` is the next.
+  void advance(std::uint64_t end, std::uint64_t expected) noexcept {
+    done_end_ = end;
+    expected_ = expected;
+  }
+  /// The requests before `sequence` have succeeded, it has not, and the rest is flushed.
+  void fail(std::uint64_t sequence, CompletionStatus status) noexcept;
+  /// fail() was called: nothing is received any more.
+  [[nodiscard]] bool failed() const noexcept { return failed_; }
+  /// As Lane::poll(): what has succeeded or failed since it was reported last.
+  std::size_t report(std::span<LaneCompletion> completions) noexcept;
+
+ private:
+  std::vector<Request> ring_;  // by sequence & mask_, as results_
+  const std::uint64_t mask_;
+  std::vector<std::uint64_t> results_;
+  std::uint64_t next_sequence_ = 0;
+  std::uint64_t unreported_ = 0;  ///< first sequence that has not been reported
+  std::uint64_t done_end_ = 0;
+  std::uint64_t expected_ = 0;
+  bool failed_ = false;
+  std::uint64_t fault_ = 0;  ///< the request that failed by itself, with fault_status_
+  CompletionStatus fault_status_ = CompletionStatus::kFlushed;
+};
+
+}  // namespace remora::transport::tcp

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace remora::transport::tcp {
+
+/// What a server's thread does for one lane at most before it looks at the others.
+inline constexpr std::size_t kMaxStepRequests = 64;
+inline constexpr std::uint64_t kMaxStepBytes = std::uint64_t{256} << 10U;
+
+}  // namespace remora::transport::tcp
