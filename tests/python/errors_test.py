@@ -31,6 +31,9 @@ def test_wrong_uris(server):
 def test_wrong_options(server):
     raised(remora.InvalidArgumentError, remora.connect, server.uri, key_hex="zz")
     raised(remora.InvalidArgumentError, remora.connect, server.uri, deadline=-1.0)
+    error = raised(remora.InvalidArgumentError, remora.connect, server.uri, rdma="mtu=1024,speed=1")
+    assert "speed=1" in str(error)
+    raised(remora.InvalidArgumentError, remora.connect, server.uri, rails="0")
     error = raised(remora.NotFoundError, remora.connect, server.uri, key_file="/nowhere/key")
     assert "/nowhere/key" in str(error) and isinstance(error, LookupError)
 
