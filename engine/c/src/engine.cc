@@ -13,6 +13,7 @@
 
 #include "call.h"
 #include "handles.h"
+#include "libraries.h"
 
 namespace remora::c {
 namespace {
@@ -164,6 +165,8 @@ int remora_engine_open(const remora_engine_options* options, remora_engine** eng
   call.into(engine, "engine");
   if (options != nullptr) call.copies(options, given, "options: its size");
   return call.run([&]() -> Status {
+    if (const Status checked = remora::c::check_libraries(call.operation()); !checked)
+      return checked.error();
     auto made = remora::c::to_options(given, call.operation());
     if (!made) return made.error();
     return remora::c::make_handle(remora::Engine::open(*made), engine);

@@ -110,7 +110,8 @@ REMORA_C_EXPORT int remora_engine_options_init(remora_engine_options* options,
 
 /// Opens an engine; connects to nothing yet. `options` may be NULL: the defaults. Blocks only to
 /// read `key_file`. Errors: REMORA_INVALID_ARGUMENT (a field, a key), REMORA_OUT_OF_MEMORY;
-/// REMORA_NOT_FOUND, REMORA_PERMISSION_DENIED, REMORA_SYSTEM (`key_file`).
+/// REMORA_NOT_FOUND, REMORA_PERMISSION_DENIED, REMORA_SYSTEM (`key_file`); REMORA_UNSUPPORTED
+/// (another protobuf has taken the place of ours: engine/c/docs/libraries.md).
 REMORA_C_EXPORT int remora_engine_open(const remora_engine_options* options, remora_engine** engine,
                                        remora_error* error) REMORA_C_NOEXCEPT;
 /// Blocks until its devices have released what they have: milliseconds, as a rule. Waits for no
