@@ -116,7 +116,8 @@ def kill_and_restart(fixture, nbdkit, load, rounds):
         fixture.end(signal.SIGKILL if number % 2 == 0 else signal.SIGTERM)
         fixture.start()
         assert fixture.status()["memory_id"] == memory, f"new memory\n{fixture.text()}"
-        wait_until(lambda before=before: nbdkit.resumed() > before or load.failed, "nbdkit is connected again")
+        wait_until(lambda before=before: nbdkit.resumed() > before or load.failed,
+                   "nbdkit is connected again")
         if load.failed:
             return
     wait_for_a_run(load)
