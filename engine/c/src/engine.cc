@@ -127,7 +127,7 @@ Result<EngineOptions> to_options(const remora_engine_options& from, Operation op
     if (!flag) return flag.error();
   to.huge_pages = ordinary_pages ? HugePages::kNever : HugePages::kAuto;
   if (from.placement != nullptr) to.placement = from.placement;
-  if (const Status put = put_transports(from, to, operation); !put) return put.error();
+  if (const Status done = put_transports(from, to, operation); !done) return done.error();
   if (from.on_session == nullptr) return to;
   to.handlers.on_interrupted = handler_for(from, REMORA_SESSION_INTERRUPTED);
   to.handlers.on_resumed = handler_for(from, REMORA_SESSION_RESUMED);
