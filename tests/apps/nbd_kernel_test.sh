@@ -8,7 +8,7 @@
 plugin=${REMORA_NBDKIT_PLUGIN:?the file nbdkit-remora-plugin.so}
 PATH=$PATH:/usr/sbin:/sbin
 [[ -n ${REMORA_VM_GUEST:-} ]] || { echo "it mounts a file system: run it by ci/vm/run.sh"; exit 77; }
-for tool in nbdkit nbd-client mkfs.ext4 fio; do
+for tool in nbdkit nbd-client mkfs.ext4 debugfs fio; do
   command -v "$tool" >/dev/null || { echo "there is no $tool: ci/setup.sh nbd"; exit 77; }
 done
 for module in nbd ext4; do
@@ -55,8 +55,12 @@ run 0 "a file is copied" cp random "$mounted/random"
 verify "fio verifies"
 run 0 "umount" umount "$mounted"
 run 0 "e2fsck" e2fsck -f -n "$device"
+printf 'a line\n' >line
+run 0 "debugfs writes" debugfs -w -R 'write line line' "$device"
+run 0 "e2fsck of what it has written" e2fsck -f -n "$device"
 run 0 "mount once more" mount -t ext4 -o errors=continue "$device" "$mounted"
 is "the file has its bytes" cmp random "$mounted/random"
+is "so has that of debugfs" cmp line "$mounted/line"
 
 fio --name=cut --directory="$mounted" --rw=randwrite --bs=4k --size=512k --ioengine=psync --fsync=4 \
   --verify=crc32c --verify_fatal=1 --verify_state_save=0 --loops=200 --time_based --runtime=600 \

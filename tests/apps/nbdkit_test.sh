@@ -65,6 +65,11 @@ parameters() {
   bad "a key that is not there" 'nosuch\.key' "$silent" key-file=nosuch.key
   bad "a name that is too long" 'client_name' "$silent" "client=$(printf 'x%.0s' {1..65})"
   bad "no server" 'refused|not found' "$silent"
+  if [[ -n ${REMORA_OLDER_LIBRARY:-} ]]; then
+    run 1 "an older library" env "LD_PRELOAD=$REMORA_OLDER_LIBRARY" \
+      nbdkit --foreground --unix "$work/bad.sock" "$plugin" "$silent"
+    says "an older library: it says so" 'libremora\.so\.0 is older'
+  fi
   run 0 "nbdkit prints the plugin's version" nbdkit --dump-plugin "$plugin"
   is "it is the library's" has out '^remora_version=[0-9]'
 }
@@ -200,6 +205,24 @@ run 0 "it is removed, with its grants" "$remora" rm "$(uri brief)" --now
 is "a read of a region that was removed fails" fails EIO
 is "and the next one" fails EIO
 is "the log says why" logged 'access refused'
+is "nbdkit ends" stop_nbdkit
+
+run 0 "a region that will become smaller" "$remora" create "$(uri shrunk)" --size 8MiB "${mapped[@]}"
+start_nbdkit "$(uri shrunk)"
+python 0 "it is served to its end" <<<'h.pwrite(b"last", h.get_size() - 4)'
+if [[ $transport == shm ]]; then
+  run 3 "memory for shm keeps its size" "$remora" resize "$(uri shrunk)" --size 4MiB
+  python 0 "and is served as before" <<<'assert h.pread(4, h.get_size() - 4) == b"last"'
+else
+  run 0 "it becomes smaller" "$remora" resize "$(uri shrunk)" --size 4MiB
+  is "a read of what is left of it fails" fails EIO
+  is "and the next one" fails EIO
+  is "the log says why" logged 'access refused'
+  is "nbdkit ends" stop_nbdkit
+  start_nbdkit "$(uri shrunk)"
+  run 0 "nbdinfo of a new nbdkit" nbdinfo --size "$nbd"
+  is "it serves what is left" has out '^4194304$'
+fi
 is "nbdkit ends" stop_nbdkit
 
 start_nbdkit "$(uri cache)" reconnect-for=20s

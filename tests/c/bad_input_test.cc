@@ -296,9 +296,64 @@ TEST_F(BadInputTest, EngineOptions) {
   expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.lanes = 9; }), "lanes");
   expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.huge_pages = 2; }), "huge_pages");
   expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.placement = "moon"; }), "moon");
+  expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.populate = 3; }), "populate");
+  expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.rails = "0"; }), "rails: 0");
+  expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.rdma = "mtu=1024,speed=1"; }), "speed=1");
+  expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.rdma = "mtu=7"; }), "mtu=7");
+  expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.rdma = "mtu"; }), "rdma: mtu");
   expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.key_hex = "12"; }), "64");
   expect(REMORA_NOT_FOUND, with([](auto& o) { o.key_file = "/nowhere/key"; }), "/nowhere/key");
   expect(REMORA_INVALID_ARGUMENT, with([](auto& o) { o.key_file = o.key_hex = "a"; }), "key_hex");
+}
+
+TEST_F(BadInputTest, EngineOptionsThatAreSetAndThoseOfAnOlderProgram) {
+  remora_engine_options options;
+  ASSERT_EQ(remora_engine_options_init(&options, sizeof(options)), REMORA_OK);
+  options.populate = REMORA_POPULATE_NOW;
+  options.rails = "auto";
+  options.rdma = "traffic_class=106,mtu=1024,pkey=0xffff";
+  remora_engine* opened = nullptr;
+  EXPECT_EQ(remora_engine_open(&options, &opened, &error_), REMORA_OK) << error_.message;
+  remora_engine_free(opened);
+  options.size = offsetof(remora_engine_options, rails);
+  options.rails = "moon";  // behind the struct's end
+  EXPECT_EQ(remora_engine_open(&options, &opened, &error_), REMORA_OK) << error_.message;
+  remora_engine_free(opened);
+}
+
+TEST_F(BadInputTest, WrongArgumentsOfGroupsTakeNothing) {
+  std::array<unsigned char, 64> bytes{};
+  std::array<remora_pair, 2> pairs{};
+  std::array<remora_pair_outcome, 2> each{{{77, 0}, {77, 0}}};
+  for (remora_pair& pair : pairs)
+    ASSERT_EQ(remora_piece_init(&pair.piece, bytes.data(), bytes.size(), nullptr), REMORA_OK);
+  const auto read = [&](remora_queue* queue, const remora_pair* from, std::size_t count,
+                        remora_pair_outcome* outcomes) {
+    return remora_queue_read_many(queue, from, count, outcomes, 0);
+  };
+  EXPECT_EQ(read(nullptr, pairs.data(), 2, nullptr), 0U);
+  EXPECT_EQ(read(misaligned<remora_queue>(), pairs.data(), 2, nullptr), 0U);
+  EXPECT_EQ(read(queue_, nullptr, 2, nullptr), 0U);
+  EXPECT_EQ(read(queue_, misaligned<remora_pair>(), 2, nullptr), 0U);
+  EXPECT_EQ(read(queue_, pairs.data(), 2, misaligned<remora_pair_outcome>()), 0U);
+  EXPECT_EQ(read(queue_, pairs.data(), 0, each.data()), 0U);
+  EXPECT_EQ(read(queue_, pairs.data(), 65, each.data()), 0U) << "there is not room for all";
+  EXPECT_EQ(each[0].code, 77) << "it was written";
+  EXPECT_EQ(remora_queue_room(queue_), 64U);
+
+  // A group that waits when its grant is revoked.
+  EXPECT_NE(read(queue_, pairs.data(), 2, each.data()), 0U);
+  remora_session_remove_region(session_, "demo", REMORA_REMOVE_NOW, &error_);
+  ASSERT_EQ(remora_queue_submit(queue_, &error_), REMORA_OK);
+  remora_completion found{};
+  std::size_t count = 0;
+  ASSERT_EQ(remora_queue_wait(queue_, 1, &found, 1, &count, &error_), REMORA_OK);
+  ASSERT_EQ(count, 1U);
+  EXPECT_EQ(found.code, REMORA_ACCESS_REFUSED);
+  for (const remora_pair_outcome& outcome : each) {
+    EXPECT_EQ(outcome.code, REMORA_ACCESS_REFUSED);
+    EXPECT_EQ(outcome.reason, REMORA_REASON_REVOKED);
+  }
 }
 
 TEST_F(BadInputTest, WrongArgumentsOfCallsWithManyPairs) {

@@ -90,7 +90,7 @@ static_assert(REMORA_PIECES_MAX == kMaxPieces);
 // Structs without a size never change, others only grow.
 static_assert(sizeof(remora_completion) == 32 && sizeof(remora_piece) == 24);
 static_assert(sizeof(remora_extent) == 16 && sizeof(remora_region_access) == 80);
-static_assert(sizeof(remora_error) >= 1032 && sizeof(remora_engine_options) >= 152);
+static_assert(sizeof(remora_error) >= 1032 && sizeof(remora_engine_options) >= 176);
 static_assert(sizeof(remora_region_info) >= 304 && sizeof(remora_region_spec) >= 80);
 static_assert(sizeof(remora_queue_options) >= 24 && sizeof(remora_server_info) >= 192);
 
@@ -120,6 +120,9 @@ TEST(CodesTest, DefaultsOfAnEngineAreThoseOfTheLibrary) {
   EXPECT_EQ(options.bounce_slot_bytes, expected.bounce_slot_bytes);
   EXPECT_EQ(options.mr_cache_bytes, expected.mr_cache_bytes);
   EXPECT_EQ(options.on_session, nullptr);
+  EXPECT_EQ(options.populate, static_cast<std::uint32_t>(expected.populate));
+  EXPECT_EQ(options.rails, nullptr);
+  EXPECT_EQ(options.rdma, nullptr);
 }
 
 }  // namespace

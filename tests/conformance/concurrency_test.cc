@@ -12,7 +12,6 @@ namespace {
 constexpr std::size_t kThreads = 8;
 constexpr std::uint64_t kStripe = 64_KiB;
 /// Why a test is skipped where the client is another one.
-constexpr const char* kOtherProcesses = "the other processes of the suite use the C++ client";
 
 /// Whether `result` is a success; a failure of the test otherwise, which prints the error.
 template <typename T>
@@ -151,7 +150,6 @@ TEST_P(ConcurrencyTest, ThreadsCreateAndRemoveRegionsAtOnce) {
 }
 
 TEST_P(ConcurrencyTest, FourProcessesCountExactly) {
-  if (kThroughC) GTEST_SKIP() << kOtherProcesses;
   constexpr std::uint64_t kProcesses = 4;
   const Region region = make_region();
   const std::uint64_t count = over_shm() ? steps(20'000) : 300;
@@ -176,7 +174,6 @@ TEST_P(ConcurrencyTest, FourProcessesCountExactly) {
 }
 
 TEST_P(ConcurrencyTest, ChildProcessInheritsNoDescriptorOfOurs) {
-  if (kThroughC) GTEST_SKIP() << kOtherProcesses;
   const Region region = make_region();
   ASSERT_TRUE(ok(region.fetch_add(ByteOffset{0}, 1)));
   Child child{"inherited", {}};
@@ -185,7 +182,7 @@ TEST_P(ConcurrencyTest, ChildProcessInheritsNoDescriptorOfOurs) {
 }
 
 TEST_P(ConcurrencyTest, ClosedStandardDescriptorsStayClosed) {
-  if (kThroughC) GTEST_SKIP() << kOtherProcesses;
+  if (kThroughC) GTEST_SKIP() << "that process also uses what C does not have";
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "to it, an epoll set that fcntl moved orders nothing: it reports false races";
 #endif

@@ -14,6 +14,7 @@
 
 #include <remora/remora.h>
 
+#include "client_under_test.h"
 #include "support/eventually.h"
 #include "support/expect.h"
 #include "support/pattern.h"
@@ -22,29 +23,8 @@
 #include "support/server.h"
 #include "support/timed.h"
 #include "support/transport.h"
-#ifdef REMORA_TEST_THROUGH_C
-#include "through_c/client.h"
-#endif
 
 namespace remora::test {
-
-#ifdef REMORA_TEST_THROUGH_C
-// The client of the tests is libremora.so.0: through_c/README.md.
-using through_c::Completion;
-using through_c::Completions;
-using through_c::Engine;
-using through_c::Queue;
-using through_c::Region;
-using through_c::RegisteredMemory;
-using through_c::Session;
-using through_c::Slot;
-using through_c::SlotPool;
-using through_c::Source;
-using through_c::Target;
-inline constexpr bool kThroughC = true;
-#else
-inline constexpr bool kThroughC = false;
-#endif
 
 using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
 

@@ -70,7 +70,9 @@ TEST_P(ManyQueueTest, EachPairNeedsAPlace) {
   EXPECT_FALSE(queue.read_many(pairs));
   EXPECT_FALSE(queue.read_many({}));
   std::vector<ManyOutcome> each(9);
-  EXPECT_FALSE(queue.read_many(std::span{pairs}.first(10), each));
+  if (!kThroughC) {  // there the array of outcomes has no number of its own
+    EXPECT_FALSE(queue.read_many(std::span{pairs}.first(10), each));
+  }
   EXPECT_EQ(queue.size(), 0U);
   for (std::size_t round = 0; round < 5; ++round) {
     ASSERT_TRUE(queue.read_many(std::span{pairs}.first(10)));
@@ -275,6 +277,16 @@ TEST_P(ManyQueueTest, NoPlaceIsLost) {
   EXPECT_EQ(drain(queue).size(), 1U);
 }
 
+/// The destructor waits for groups in flight.
+TEST_P(ManyQueueTest, DestructorWaitsForGroups) {
+  const Region region = make_region();
+  std::vector<std::byte> into(64 * 60);
+  Queue queue = region.queue({.depth = 64}).value();
+  ASSERT_TRUE(queue.read_many(reads(into, 60)));
+  ASSERT_TRUE(ok(queue.submit()));
+}
+
+#ifndef REMORA_TEST_THROUGH_C  // the C API has no callback queues
 TEST_P(ManyQueueTest, CallbackIsCalledOnceForAllPairs) {
   const Region region = make_region();
   CallbackQueue queue = region.callback_queue({.depth = 128}).value();
@@ -338,8 +350,8 @@ TEST_P(ManyQueueTest, CallbackIsToldOfTheFailedPair) {
   }
 }
 
-/// The destructor waits for groups in flight and their callbacks.
-TEST_P(ManyQueueTest, DestructorWaitsForGroups) {
+/// As DestructorWaitsForGroups, and for their callbacks.
+TEST_P(ManyQueueTest, DestructorWaitsForCallbacksOfGroups) {
   const Region region = make_region();
   std::vector<std::byte> into(64 * 60);
   std::atomic<int> calls{0};
@@ -348,10 +360,8 @@ TEST_P(ManyQueueTest, DestructorWaitsForGroups) {
     ASSERT_TRUE(ok(queue.read_many(reads(into, 60), [&](Completion&) { ++calls; })));
   }
   EXPECT_EQ(calls, 1);
-  Queue queue = region.queue({.depth = 64}).value();
-  ASSERT_TRUE(queue.read_many(reads(into, 60)));
-  ASSERT_TRUE(ok(queue.submit()));
 }
+#endif
 
 REMORA_CONFORMANCE(ManyQueueTest);
 

@@ -152,9 +152,6 @@ TEST_P(ManyTest, NoPairsAreOk) {
   EXPECT_TRUE(ok(region.write_many({})));
   EXPECT_TRUE(ok(region.fetch_add_many({})));
   EXPECT_TRUE(ok(region.compare_swap_many({})));
-  EXPECT_TRUE(ok(remora::read_many(std::span<const RegionReads>{})));
-  const std::array<RegionReads, 1> none{RegionReads{.region = &region, .pairs = {}}};
-  EXPECT_TRUE(ok(remora::read_many(none)));
 }
 
 TEST_P(ManyTest, BadPairEndsAlone) {
@@ -167,8 +164,10 @@ TEST_P(ManyTest, BadPairEndsAlone) {
   pairs[17].to = ByteOffset{UINT64_MAX - 5};
   pairs[50].from = std::span<const std::byte>{};
   pairs[51].from = std::span<const std::byte>{static_cast<const std::byte*>(nullptr), 8};
-  pairs[52].from = Source{memory, 60, 41};
-  pairs[53].from = Source{Slot{}};
+  if (!kThroughC) {  // in C remora_piece_init() refuses the one, and there are no empty slots
+    pairs[52].from = Source{memory, 60, 41};
+    pairs[53].from = Source{Slot{}};
+  }
   std::vector<ManyOutcome> each(pairs.size());
   const Status status = region.write_many(pairs, {.each = each});
   ASSERT_TRUE(fails_with(status, Code::kOutOfRange));
@@ -177,7 +176,7 @@ TEST_P(ManyTest, BadPairEndsAlone) {
   EXPECT_EQ(status.error().offset_bytes(), UINT64_MAX - 5);
   const std::vector<std::byte> seen = read_all(region);
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const bool bad = i == 17 || i == 40 || (i >= 50 && i <= 53);
+    const bool bad = i == 17 || i == 40 || (i >= 50 && i <= (kThroughC ? 51U : 53U));
     EXPECT_EQ(each[i].ok, !bad) << "pair " << i;
     const auto written = std::span{seen}.subspan(i * 128, 64);
     const auto wanted =
@@ -189,11 +188,13 @@ TEST_P(ManyTest, BadPairEndsAlone) {
   EXPECT_EQ(each[40].code, Code::kOutOfRange);
   EXPECT_EQ(each[50].reason, Reason::kZeroLength);
   EXPECT_EQ(each[51].reason, Reason::kNullPointer);
+  if (kThroughC) return;
   EXPECT_EQ(each[52].reason, Reason::kOutsideMemory);
   EXPECT_EQ(each[53].reason, Reason::kEmptySlot);
 }
 
 TEST_P(ManyTest, OutcomesAreAsManyAsPairs) {
+  if (kThroughC) GTEST_SKIP() << "in C the array of outcomes has no number of its own";
   const Region region = region_of();
   std::vector<std::byte> into(640);
   const auto pairs = reads(into, 10, 64, 64);
@@ -320,6 +321,14 @@ TEST_P(ManyTest, ManyRegisteredMemoriesInOneCall) {
                            std::span{model}.subspan(i * 64, 64)));
 }
 
+#ifndef REMORA_TEST_THROUGH_C  // the C API has no calls with several regions
+TEST_P(ManyTest, NoRegionsAndRegionsWithoutPairsAreOk) {
+  const Region region = region_of();
+  EXPECT_TRUE(ok(remora::read_many(std::span<const RegionReads>{})));
+  const std::array<RegionReads, 1> none{RegionReads{.region = &region, .pairs = {}}};
+  EXPECT_TRUE(ok(remora::read_many(none)));
+}
+
 TEST_P(ManyTest, PairsOfSeveralRegions) {
   std::vector<Region> regions;
   for (int i = 0; i < 5; ++i) regions.push_back(region_of(64_KiB));
@@ -365,6 +374,7 @@ TEST_P(ManyTest, RegionsOfOneCallAreOfOneSession) {
   EXPECT_TRUE(fails_with(remora::read_many(both), Code::kClosed));
   EXPECT_TRUE(ok(moved.read_many(pair)));
 }
+#endif
 
 TEST_P(ManyTest, RevokedGrantEndsEachPair) {
   const Region region = region_of(64_KiB);

@@ -11,6 +11,7 @@
 
 #include <remora/remora.h>
 
+#include "client_under_test.h"
 #include "support/timed.h"
 
 namespace remora::test {

@@ -1,7 +1,10 @@
 """Each error that a program can come by: its class, its code, and a text that says what to do."""
 
 import gc
+import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 
@@ -31,6 +34,9 @@ def test_wrong_uris(server):
 def test_wrong_options(server):
     raised(remora.InvalidArgumentError, remora.connect, server.uri, key_hex="zz")
     raised(remora.InvalidArgumentError, remora.connect, server.uri, deadline=-1.0)
+    error = raised(remora.InvalidArgumentError, remora.connect, server.uri, rdma="mtu=1024,speed=1")
+    assert "speed=1" in str(error)
+    raised(remora.InvalidArgumentError, remora.connect, server.uri, rails="0")
     error = raised(remora.NotFoundError, remora.connect, server.uri, key_file="/nowhere/key")
     assert "/nowhere/key" in str(error) and isinstance(error, LookupError)
 
@@ -228,3 +234,19 @@ def test_errors_can_be_sent_to_another_process(region):
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error) and str(again) == str(error)
     assert (again.code, again.offset, again.server) == (error.code, error.offset, error.server)
+
+
+@pytest.mark.skipif("REMORA_OLDER_LIBRARY" not in os.environ, reason="this build has none")
+def test_an_older_library(server):
+    """A package that was made for a newer libremora.so.0 than the one that it finds."""
+    script = f"""
+import remora
+try:
+    remora.connect({server.uri!r})
+except remora.UnsupportedError as error:
+    print(error)
+"""
+    environment = dict(os.environ, LD_PRELOAD=os.environ["REMORA_OLDER_LIBRARY"])
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True,
+                          text=True, timeout=WAIT_S, check=True)
+    assert "libremora.so.0 is older" in done.stdout

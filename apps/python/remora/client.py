@@ -20,15 +20,17 @@ def connect(uri: str, *, client_name: str | None = None,
             key_file: str | os.PathLike[str] | None = None, key_hex: str | None = None,
             deadline: float = 10.0, control_deadline: float = 10.0, connect_for: float = 0.0,
             reconnect_for: float = 30.0, spin: float = 50e-6, lanes: int = 1,
-            device: str | None = None, payload_crc: bool = False) -> Client:
+            device: str | None = None, payload_crc: bool = False, rails: str | None = None,
+            rdma: str | None = None) -> Client:
     """Connects to the server of `uri`, "remora://HOST[:7471][?transport=rdma|shm|tcp]".
 
     Times are seconds. deadline: of an operation that names none, 0.001 to 3600. control_deadline: of
     connecting, opening and each control request. connect_for: how long connecting and opening are
     tried again. reconnect_for: how long a broken session connects again. spin: how long a waiting
     call polls before it sleeps. lanes: data paths of a session, 1 to 8. device: the only RDMA device
-    to use. payload_crc: over tcp, payload is checked by CRC32C. key_file, key_hex: the client's key,
-    where the server wants one.
+    to use. payload_crc: over tcp, payload is checked by CRC32C. rails: how many devices a session
+    over rdma uses, "1" to "8" or "auto", or their names. rdma: how it uses the fabric, such as
+    "traffic_class=106,mtu=1024". key_file, key_hex: the client's key, where the server wants one.
 
     Blocks, at most control_deadline after connect_for; other Python threads run, Ctrl-C is handled
     when it returns. One client a process is the usual number. Errors: InvalidArgumentError (URI, an
@@ -51,6 +53,7 @@ def connect(uri: str, *, client_name: str | None = None,
     options.lanes = lanes
     options.tcp_payload_crc = payload_crc
     texts = {"client_name": client_name, "key_hex": key_hex, "device": device,
+             "rails": rails, "rdma": rdma,
              "key_file": None if key_file is None else os.fspath(key_file)}
     kept = {name: ffi.new("char[]", value.encode()) for name, value in texts.items()
             if value is not None}  # the struct has their addresses only

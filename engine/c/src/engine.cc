@@ -1,13 +1,19 @@
 // Engines, their options and handlers, and the library's log.
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <string_view>
 
+#include <remora/config/rdma_settings.h>
 #include <remora/config/secret_key.h>
 #include <remora/engine/log.h>
 #include <remora/metrics/registry.h>
 
 #include "call.h"
 #include "handles.h"
+#include "libraries.h"
 
 namespace remora::c {
 namespace {
@@ -44,6 +50,7 @@ remora_engine_options default_options() noexcept {
   to.size = sizeof(to);
   copy_numbers(to, options, [](auto& in_c, const auto& in_engine) { put(in_c, in_engine); });
   to.huge_pages = REMORA_HUGE_PAGES_AUTO;
+  to.populate = static_cast<std::uint32_t>(options.populate);
   return to;
 }
 
@@ -82,6 +89,31 @@ Status put_flag(std::uint32_t from, bool& to, Operation field, Operation operati
   return {};
 }
 
+static_assert(static_cast<int>(Populate::kNone) == REMORA_POPULATE_NONE &&
+              static_cast<int>(Populate::kLazy) == REMORA_POPULATE_LAZY &&
+              static_cast<int>(Populate::kNow) == REMORA_POPULATE_NOW);
+
+/// What concerns rdma, and how regions over shm are mapped.
+Status put_transports(const remora_engine_options& from, EngineOptions& to, Operation operation) {
+  if (from.populate > REMORA_POPULATE_NOW)
+    return Error{Code::kInvalidArgument, operation}
+        .with_subject("populate")
+        .with_limit(from.populate, REMORA_POPULATE_NOW);
+  to.populate = static_cast<Populate>(from.populate);
+  if (from.device != nullptr) to.device = from.device;
+  if (from.rails != nullptr) to.rails = from.rails;
+  std::string_view left = from.rdma == nullptr ? "" : from.rdma;
+  while (!left.empty()) {
+    const std::string_view item = left.substr(0, left.find(','));
+    left.remove_prefix(std::min(item.size() + 1, left.size()));
+    const std::size_t name_end = std::min(item.find('='), item.size());
+    const std::string_view value = item.substr(std::min(name_end + 1, item.size()));
+    if (!config::set_rdma_setting(to.rdma, item.substr(0, name_end), value))
+      return Error{Code::kInvalidArgument, operation}.with_subject("rdma: " + std::string{item});
+  }
+  return {};
+}
+
 Result<EngineOptions> to_options(const remora_engine_options& from, Operation operation) {
   EngineOptions to;
   if (from.client_name != nullptr) to.client_name = from.client_name;
@@ -95,7 +127,7 @@ Result<EngineOptions> to_options(const remora_engine_options& from, Operation op
     if (!flag) return flag.error();
   to.huge_pages = ordinary_pages ? HugePages::kNever : HugePages::kAuto;
   if (from.placement != nullptr) to.placement = from.placement;
-  if (from.device != nullptr) to.device = from.device;
+  if (const Status done = put_transports(from, to, operation); !done) return done.error();
   if (from.on_session == nullptr) return to;
   to.handlers.on_interrupted = handler_for(from, REMORA_SESSION_INTERRUPTED);
   to.handlers.on_resumed = handler_for(from, REMORA_SESSION_RESUMED);
@@ -133,6 +165,8 @@ int remora_engine_open(const remora_engine_options* options, remora_engine** eng
   call.into(engine, "engine");
   if (options != nullptr) call.copies(options, given, "options: its size");
   return call.run([&]() -> Status {
+    if (const Status checked = remora::c::check_libraries(call.operation()); !checked)
+      return checked.error();
     auto made = remora::c::to_options(given, call.operation());
     if (!made) return made.error();
     return remora::c::make_handle(remora::Engine::open(*made), engine);

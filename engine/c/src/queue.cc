@@ -15,12 +15,14 @@
 
 #include "call.h"
 #include "handles.h"
+#include "outcomes.h"
 
 using remora::ByteOffset;
 using remora::Code;
 using remora::Completion;
 using remora::Completions;
 using remora::Error;
+using remora::ManyOutcome;
 using remora::Queue;
 using remora::Source;
 using remora::Status;
@@ -29,6 +31,7 @@ using remora::Ticket;
 using remora::c::Call;
 using remora::c::is_aligned;
 using remora::c::is_live;
+using remora::c::Outcomes;
 using remora::c::source_of;
 using remora::c::sources;
 using remora::c::target_of;
@@ -61,6 +64,16 @@ struct remora_queue : remora::c::Handle {
     if (std::exchange(has_found, false)) std::destroy_at(&found);
   }
 
+  /// False: there is no memory for it.
+  [[nodiscard]] bool prepare_wanted() noexcept {
+    try {
+      wanted.resize(queue.depth());
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
+  }
+
   /// A call that returns completions, from its beginning to its end: all below belongs to it.
   class Collecting {
    public:
@@ -88,6 +101,9 @@ struct remora_queue : remora::c::Handle {
     Found found;  ///< while has_found
   };
   std::vector<Failed> failed;
+  /// Of each operation in flight that is a group of pairs: where its outcomes go. By the place in
+  /// the queue that tickets begin with; empty before the first group whose outcomes are wanted.
+  std::vector<Outcomes> wanted;
 };
 
 namespace {
@@ -177,6 +193,25 @@ static_assert(sizeof(remora_completion) == sizeof(CompletionValues) &&
               offsetof(remora_completion, old_value) == offsetof(CompletionValues, old_value) &&
               offsetof(remora_completion, code) == offsetof(CompletionValues, outcome));
 
+/// Takes a group of pairs; `body` gives it to the queue. 0: nothing was taken.
+template <typename Pair, typename Body>
+std::uint64_t take_many(remora_queue* queue, const Pair* pairs, std::size_t count,
+                        remora_pair_outcome* each, const Body& body) noexcept {
+  if (!is_live(queue) || pairs == nullptr || !is_aligned(pairs) || !is_aligned(each)) return 0;
+  if (each != nullptr && !queue->prepare_wanted()) return 0;
+  const Outcomes outcomes{each, count};
+  const Ticket ticket = body(queue->queue, outcomes.for_engine());
+  if (ticket && each != nullptr) queue->wanted[ticket.index()] = outcomes;
+  return word_of(ticket);
+}
+
+/// Writes the outcomes of the groups of pairs among the completions.
+[[gnu::cold, gnu::noinline]] void give_outcomes(
+    remora_queue& queue, std::span<const remora_completion> completions) noexcept {
+  for (const remora_completion& each : completions)
+    std::exchange(queue.wanted[each.ticket >> 32U], {}).convert();
+}
+
 /// Hands over what was found, as far as there is room; how many.
 std::size_t hand_over_found(remora_queue& queue, remora_completion* to,
                             std::size_t capacity) noexcept {
@@ -188,6 +223,8 @@ std::size_t hand_over_found(remora_queue& queue, remora_completion* to,
   if (!remora::detail::read_values(some, reinterpret_cast<CompletionValues*>(to))) [[unlikely]]
     for (std::size_t i = 0; i < some.size(); ++i)
       if (!some[i].ok()) put_error(queue, some[i], to[i]);
+  if (!queue.wanted.empty()) [[unlikely]]
+    give_outcomes(queue, {to, some.size()});
   found.next += some.size();
   if (some.size() == left) queue.end();
   return some.size();
@@ -310,6 +347,34 @@ uint64_t remora_queue_compare_swap(remora_queue* queue, uint64_t offset, uint64_
 uint64_t remora_queue_fetch_add(remora_queue* queue, uint64_t offset, uint64_t delta,
                                 uint64_t tag) noexcept {
   return take(queue, [&](Queue& to) { return to.fetch_add(ByteOffset{offset}, delta, tag); });
+}
+
+uint64_t remora_queue_read_many(remora_queue* queue, const remora_pair* pairs, size_t count,
+                                remora_pair_outcome* each, uint64_t tag) noexcept {
+  return take_many(queue, pairs, count, each, [&](Queue& to, std::span<ManyOutcome> outcomes) {
+    return to.read_many(remora::c::reads(pairs, count), outcomes, tag);
+  });
+}
+
+uint64_t remora_queue_write_many(remora_queue* queue, const remora_pair* pairs, size_t count,
+                                 remora_pair_outcome* each, uint64_t tag) noexcept {
+  return take_many(queue, pairs, count, each, [&](Queue& to, std::span<ManyOutcome> outcomes) {
+    return to.write_many(remora::c::writes(pairs, count), outcomes, tag);
+  });
+}
+
+uint64_t remora_queue_fetch_add_many(remora_queue* queue, remora_add_pair* pairs, size_t count,
+                                     remora_pair_outcome* each, uint64_t tag) noexcept {
+  return take_many(queue, pairs, count, each, [&](Queue& to, std::span<ManyOutcome> outcomes) {
+    return to.fetch_add_many(remora::c::additions(pairs, count), outcomes, tag);
+  });
+}
+
+uint64_t remora_queue_compare_swap_many(remora_queue* queue, remora_swap_pair* pairs, size_t count,
+                                        remora_pair_outcome* each, uint64_t tag) noexcept {
+  return take_many(queue, pairs, count, each, [&](Queue& to, std::span<ManyOutcome> outcomes) {
+    return to.compare_swap_many(remora::c::swaps(pairs, count), outcomes, tag);
+  });
 }
 
 int remora_queue_select(remora_queue* queue, const remora_region* region,

@@ -1,17 +1,11 @@
 // Opening regions, and the synchronous operations.
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <span>
-#include <type_traits>
-
-#include <remora/engine/many.h>
 
 #include "call.h"
 #include "handles.h"
+#include "outcomes.h"
 
 namespace remora::c {
 namespace {
@@ -29,62 +23,6 @@ Status give_before(const Result<Value>& found, std::uint64_t* before) noexcept {
   *before = *found;
   return {};
 }
-
-// A pair is what the engine has for one.
-static_assert(sizeof(remora_pair) == sizeof(ReadPair) && sizeof(remora_pair) == sizeof(WritePair) &&
-              alignof(remora_pair) == alignof(ReadPair) &&
-              offsetof(remora_pair, piece) == offsetof(ReadPair, into) &&
-              offsetof(remora_pair, piece) == offsetof(WritePair, from));
-static_assert(REMORA_PAIRS_MAX == kMaxMany);
-static_assert(sizeof(remora_add_pair) == sizeof(FetchAddPair) &&
-              offsetof(remora_add_pair, delta) == offsetof(FetchAddPair, delta) &&
-              offsetof(remora_add_pair, before) == offsetof(FetchAddPair, before));
-static_assert(sizeof(remora_swap_pair) == sizeof(CompareSwapPair) &&
-              offsetof(remora_swap_pair, expected) == offsetof(CompareSwapPair, expected) &&
-              offsetof(remora_swap_pair, desired) == offsetof(CompareSwapPair, desired) &&
-              offsetof(remora_swap_pair, before) == offsetof(CompareSwapPair, before));
-
-/// The caller's array of outcomes. The engine writes its own outcomes, which are shorter, to the
-/// beginning of the array, so that no other memory is needed.
-class Outcomes {
- public:
-  Outcomes(remora_pair_outcome* each, std::size_t count) noexcept
-      : each_{each}, count_{each == nullptr ? 0 : count} {
-    if (count_ != 0) std::memcpy(static_cast<void*>(each_), kUnwritten.data(), kUnwritten.size());
-  }
-  [[nodiscard]] std::span<ManyOutcome> for_engine() const noexcept {
-    return {reinterpret_cast<ManyOutcome*>(each_), count_};
-  }
-  /// Makes them what the caller reads.
-  void finish(const Status& status) const noexcept {
-    if (count_ == 0) return;
-    const auto* const bytes = reinterpret_cast<const unsigned char*>(each_);
-    if (!status && std::memcmp(bytes, kUnwritten.data(), kUnwritten.size()) == 0) {
-      std::fill_n(each_, count_, to_c(status.error().code(), status.error().reason()));
-      return;
-    }
-    // From the end: no place is written before the engine's outcome in it has been read.
-    for (std::size_t i = count_; i-- > 0;) {
-      ManyOutcome outcome;
-      std::memcpy(&outcome, bytes + i * sizeof outcome, sizeof outcome);
-      each_[i] = outcome.ok ? remora_pair_outcome{.code = REMORA_OK, .reason = REMORA_REASON_NONE}
-                            : to_c(outcome.code, outcome.reason);
-    }
-  }
-
- private:
-  static_assert(sizeof(ManyOutcome) <= sizeof(remora_pair_outcome) &&
-                alignof(ManyOutcome) <= alignof(remora_pair_outcome) &&
-                std::is_trivially_copyable_v<ManyOutcome>);
-  /// No outcome of the engine has these bytes.
-  static constexpr std::array<unsigned char, sizeof(ManyOutcome)> kUnwritten{0xff, 0xff, 0xff,
-                                                                             0xff};
-  static remora_pair_outcome to_c(Code code, Reason reason) noexcept {
-    return {.code = to_code(code), .reason = to_reason(reason)};
-  }
-  remora_pair_outcome* each_;
-  std::size_t count_;
-};
 
 /// Opens a region, `open` with the rights.
 template <typename Open>
@@ -107,6 +45,7 @@ int run_many(Call& call, const remora_region* region, Pair* pairs, std::size_t c
   return call.run([&] {
     // A count beyond the bound may be one that the caller has no array of.
     const Outcomes outcomes{each, count > REMORA_PAIRS_MAX ? 0 : count};
+    outcomes.mark();
     const Status status =
         body(ManyOptions{.deadline = duration(deadline_ns), .each = outcomes.for_engine()});
     outcomes.finish(status);
@@ -274,8 +213,7 @@ int remora_region_read_many(const remora_region* region, const remora_pair* pair
   Call call{"remora_region_read_many", error};
   return remora::c::run_many(
       call, region, pairs, count, each, deadline_ns, [&](const remora::ManyOptions& options) {
-        return region->object.read_many({reinterpret_cast<const remora::ReadPair*>(pairs), count},
-                                        options);
+        return region->object.read_many(remora::c::reads(pairs, count), options);
       });
 }
 
@@ -285,8 +223,7 @@ int remora_region_write_many(const remora_region* region, const remora_pair* pai
   Call call{"remora_region_write_many", error};
   return remora::c::run_many(
       call, region, pairs, count, each, deadline_ns, [&](const remora::ManyOptions& options) {
-        return region->object.write_many({reinterpret_cast<const remora::WritePair*>(pairs), count},
-                                         options);
+        return region->object.write_many(remora::c::writes(pairs, count), options);
       });
 }
 
@@ -296,8 +233,7 @@ int remora_region_fetch_add_many(const remora_region* region, remora_add_pair* p
   Call call{"remora_region_fetch_add_many", error};
   return remora::c::run_many(
       call, region, pairs, count, each, deadline_ns, [&](const remora::ManyOptions& options) {
-        return region->object.fetch_add_many(
-            {reinterpret_cast<remora::FetchAddPair*>(pairs), count}, options);
+        return region->object.fetch_add_many(remora::c::additions(pairs, count), options);
       });
 }
 
@@ -307,7 +243,6 @@ int remora_region_compare_swap_many(const remora_region* region, remora_swap_pai
   Call call{"remora_region_compare_swap_many", error};
   return remora::c::run_many(
       call, region, pairs, count, each, deadline_ns, [&](const remora::ManyOptions& options) {
-        return region->object.compare_swap_many(
-            {reinterpret_cast<remora::CompareSwapPair*>(pairs), count}, options);
+        return region->object.compare_swap_many(remora::c::swaps(pairs, count), options);
       });
 }

@@ -7,6 +7,7 @@
 
 #include "call.h"
 #include "handles.h"
+#include "libraries.h"
 
 namespace remora::c {
 namespace {
@@ -30,6 +31,7 @@ int start_server(Call& call, remora_server** server, char** diagnostics, remora_
         (void)hand_over_text(config.error().to_string(), diagnostics, nullptr, call.operation());
       return Error{Code::kInvalidArgument, call.operation()}.with_subject(faults);
     }
+    if (const Status checked = check_libraries(call.operation()); !checked) return checked.error();
     return make_handle(Server::start(*config), server);
   });
   if (!faults.empty()) replace_message(faults, error);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "through_c/call.h"
+#include "through_c/many.h"
 
 namespace remora::through_c {
 
@@ -85,6 +86,14 @@ Result<Region> Region::fence() const {
   return make<Region, remora_region>([this](remora_region** fenced, remora_error* error) {
     return remora_region_fence(handle(), fenced, error);
   });
+}
+Result<ReopenedRegion> Region::reopen() const {
+  int same_contents = 0;
+  auto made = make<Region, remora_region>([&](remora_region** again, remora_error* error) {
+    return remora_region_reopen(handle(), again, &same_contents, error);
+  });
+  if (!made) return made.error();
+  return ReopenedRegion{.region = std::move(*made), .same_contents = same_contents != 0};
 }
 Result<Queue> Region::queue(const QueueOptions& options) const {
   const remora_queue_options given{
@@ -174,6 +183,63 @@ Result<std::uint64_t> Region::fetch_add(ByteOffset at, std::uint64_t delta,
   return before;
 }
 
+namespace {
+
+/// A call with many pairs: `call` gets the array of outcomes, which become those of C++.
+template <typename Call>
+Status run_many(std::size_t count, const ManyOptions& options, Call call) {
+  std::vector<remora_pair_outcome> each(options.each.empty() ? 0 : count, unwritten());
+  const Status done = carry_out([&](remora_error* error) {
+    return call(each.empty() ? nullptr : each.data(), to_ns(options.deadline), error);
+  });
+  give_outcomes(each, options.each);
+  return done;
+}
+
+}  // namespace
+
+Status Region::read_many(std::span<const ReadPair> pairs, const ManyOptions& options) const {
+  const auto given = to_pairs(pairs);
+  if (!given) return given.error();
+  return run_many(pairs.size(), options,
+                  [&](remora_pair_outcome* each, std::uint64_t deadline_ns, remora_error* error) {
+                    return remora_region_read_many(handle(), given->data(), given->size(), each,
+                                                   deadline_ns, error);
+                  });
+}
+Status Region::write_many(std::span<const WritePair> pairs, const ManyOptions& options) const {
+  const auto given = to_pairs(pairs);
+  if (!given) return given.error();
+  return run_many(pairs.size(), options,
+                  [&](remora_pair_outcome* each, std::uint64_t deadline_ns, remora_error* error) {
+                    return remora_region_write_many(handle(), given->data(), given->size(), each,
+                                                    deadline_ns, error);
+                  });
+}
+Status Region::fetch_add_many(std::span<FetchAddPair> pairs, const ManyOptions& options) const {
+  auto given = to_pairs(pairs);
+  const Status done =
+      run_many(pairs.size(), options,
+               [&](remora_pair_outcome* each, std::uint64_t deadline_ns, remora_error* error) {
+                 return remora_region_fetch_add_many(handle(), given.data(), given.size(), each,
+                                                     deadline_ns, error);
+               });
+  take_before(given, pairs);
+  return done;
+}
+Status Region::compare_swap_many(std::span<CompareSwapPair> pairs,
+                                 const ManyOptions& options) const {
+  auto given = to_pairs(pairs);
+  const Status done =
+      run_many(pairs.size(), options,
+               [&](remora_pair_outcome* each, std::uint64_t deadline_ns, remora_error* error) {
+                 return remora_region_compare_swap_many(handle(), given.data(), given.size(), each,
+                                                        deadline_ns, error);
+               });
+  take_before(given, pairs);
+  return done;
+}
+
 struct Session::State {
   explicit State(remora_session* made) : session{made} {
     remora_server_info info{};
@@ -206,6 +272,27 @@ TransportKind Session::transport() const noexcept {
   return static_cast<TransportKind>(remora_session_transport(state_->session));
 }
 bool Session::connected() const noexcept { return remora_session_connected(state_->session) != 0; }
+
+Status Session::settled(std::chrono::nanoseconds deadline) const {
+  return carry_out([&](remora_error* error) {
+    return remora_session_settled(state_->session, to_ns(deadline), error);
+  });
+}
+
+Result<Usage> Session::usage() const {
+  remora_usage usage{};
+  usage.size = sizeof(usage);
+  const Status asked = carry_out(
+      [&](remora_error* error) { return remora_session_usage(state_->session, &usage, error); });
+  if (!asked) return asked.error();
+  return Usage{.client_bytes = usage.client_bytes,
+               .client_quota_bytes = usage.client_quota_bytes,
+               .pool_bytes = usage.pool_bytes,
+               .pool_used_bytes = usage.pool_used_bytes,
+               .pool_freeing_bytes = usage.pool_freeing_bytes,
+               .sessions = usage.sessions,
+               .grants = usage.grants};
+}
 
 Result<RegionInfo> Session::create_region(const RegionSpec& spec) const {
   std::vector<remora_region_access> access(spec.access.size());
@@ -265,82 +352,6 @@ Result<RegionInfo> Session::resize_region(std::string_view name, std::uint64_t s
     return remora_session_resize_region(state_->session, std::string{name}.c_str(), size_bytes,
                                         info, error);
   });
-}
-
-namespace {
-
-bool has_handlers(const SessionHandlers& handlers) {
-  return handlers.on_interrupted || handlers.on_resumed || handlers.on_lost || handlers.on_stale ||
-         handlers.on_drain;
-}
-
-}  // namespace
-
-Result<Engine> Engine::open(const EngineOptions& options) {
-  if (options.key || options.registry || options.faults || has_handlers(options.handlers))
-    return Error{Code::kUnsupported, "Engine::open"}.with_subject("an option, through the C API");
-  remora_engine_options given;
-  if (remora_engine_options_init(&given, sizeof(given)) != REMORA_OK)
-    return Error{Code::kInternal, "remora_engine_options_init"};
-  given.client_name = options.client_name.c_str();
-  given.operation_deadline_ns = to_ns(options.operation_deadline);
-  given.control_deadline_ns = to_ns(options.control_deadline);
-  given.connect_for_ns = to_ns(options.connect_for);
-  given.reconnect_for_ns = to_ns(options.reconnect_for);
-  given.spin_ns = to_ns(options.spin);
-  given.lane_depth = options.lane_depth;
-  given.lanes = options.lanes;
-  given.copy_threads = options.copy_threads;
-  given.bounce_slot_count = options.bounce_slot_count;
-  given.bounce_slot_bytes = options.bounce_slot_bytes;
-  given.huge_pages =
-      options.huge_pages == HugePages::kNever ? REMORA_HUGE_PAGES_NEVER : REMORA_HUGE_PAGES_AUTO;
-  given.mr_cache_from_bytes = options.mr_cache_from_bytes;
-  given.mr_cache_bytes = options.mr_cache_bytes;
-  given.placement = options.placement.c_str();
-  given.device = options.device.c_str();
-  given.core_dump = options.core_dump ? 1 : 0;
-  given.tcp_payload_crc = options.tcp_payload_crc ? 1 : 0;
-  remora_engine* made = nullptr;
-  const Status opened =
-      carry_out([&](remora_error* error) { return remora_engine_open(&given, &made, error); });
-  if (!opened) return opened.error();
-  return Engine{made};
-}
-
-Result<Region> Engine::open_region(std::string_view uri, Rights rights) const {
-  return make<Region, remora_region>([&](remora_region** region, remora_error* error) {
-    return remora_engine_open_region(engine_.get(), std::string{uri}.c_str(),
-                                     static_cast<std::uint32_t>(rights), region, error);
-  });
-}
-Result<Region> Engine::fence_region(std::string_view uri, Rights rights) const {
-  return make<Region, remora_region>([&](remora_region** region, remora_error* error) {
-    return remora_engine_fence_region(engine_.get(), std::string{uri}.c_str(),
-                                      static_cast<std::uint32_t>(rights), region, error);
-  });
-}
-Result<Session> Engine::connect(std::string_view uri) const {
-  return make<Session, remora_session>([&](remora_session** session, remora_error* error) {
-    return remora_engine_connect(engine_.get(), std::string{uri}.c_str(), session, error);
-  });
-}
-
-Result<SlotPool> Engine::allocate_slots(std::size_t count, std::size_t slot_bytes) const {
-  remora_slots* made = nullptr;
-  const Status done = carry_out([&](remora_error* error) {
-    return remora_engine_allocate_slots(engine_.get(), count, slot_bytes, &made, error);
-  });
-  if (!done) return done.error();
-  return SlotPool{std::shared_ptr<remora_slots>{made, remora_slots_free}, count, slot_bytes};
-}
-Result<RegisteredMemory> Engine::register_memory(std::span<std::byte> bytes) const {
-  remora_memory* made = nullptr;
-  const Status done = carry_out([&](remora_error* error) {
-    return remora_engine_register_memory(engine_.get(), bytes.data(), bytes.size(), &made, error);
-  });
-  if (!done) return done.error();
-  return RegisteredMemory{std::shared_ptr<remora_memory>{made, remora_memory_free}, bytes};
 }
 
 }  // namespace remora::through_c

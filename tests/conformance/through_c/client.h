@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <remora/engine/engine.h>
@@ -21,6 +22,8 @@
 #include "through_c/queue.h"
 
 namespace remora::through_c {
+
+struct ReopenedRegion;
 
 class Region {
  public:
@@ -36,6 +39,7 @@ class Region {
   [[nodiscard]] bool connected() const noexcept;
   Status settled(std::chrono::nanoseconds deadline) const;
   Result<Region> fence() const;
+  Result<ReopenedRegion> reopen() const;
   Result<Queue> queue(const QueueOptions& options = {}) const;
 
   Status read(ByteOffset from, Target into, std::chrono::nanoseconds deadline = {}) const;
@@ -56,11 +60,22 @@ class Region {
   Result<std::uint64_t> fetch_add(ByteOffset at, std::uint64_t delta,
                                   std::chrono::nanoseconds deadline = {}) const;
 
+  // ManyOptions::each has as many outcomes as there are pairs, or none: C asks for no number.
+  Status read_many(std::span<const ReadPair> pairs, const ManyOptions& options = {}) const;
+  Status write_many(std::span<const WritePair> pairs, const ManyOptions& options = {}) const;
+  Status fetch_add_many(std::span<FetchAddPair> pairs, const ManyOptions& options = {}) const;
+  Status compare_swap_many(std::span<CompareSwapPair> pairs, const ManyOptions& options = {}) const;
+
   [[nodiscard]] const remora_region* handle() const noexcept;
 
  private:
   struct State;
   std::shared_ptr<const State> state_;
+};
+
+struct ReopenedRegion {
+  Region region;
+  bool same_contents = false;
 };
 
 class Session {
@@ -70,6 +85,8 @@ class Session {
   [[nodiscard]] const ServerInfo& server() const noexcept;
   [[nodiscard]] TransportKind transport() const noexcept;
   [[nodiscard]] bool connected() const noexcept;
+  Status settled(std::chrono::nanoseconds deadline) const;
+  Result<Usage> usage() const;
   Result<RegionInfo> create_region(const RegionSpec& spec) const;
   Result<std::vector<RegionInfo>> regions() const;
   Result<RegionInfo> stat(std::string_view name) const;
@@ -83,8 +100,7 @@ class Session {
 
 class Engine {
  public:
-  /// Errors: also kUnsupported (options that the C API does not have, or this file does not pass
-  /// on: handlers, a key, a registry, faults).
+  /// Errors: also kUnsupported (options that the C API does not have: a registry, faults).
   static Result<Engine> open(const EngineOptions& options);
 
   Result<Region> open_region(std::string_view uri, Rights rights) const;
@@ -94,11 +110,19 @@ class Engine {
   Result<RegisteredMemory> register_memory(std::span<std::byte> bytes) const;
 
  private:
-  struct Free {
-    void operator()(remora_engine* engine) const noexcept { remora_engine_free(engine); }
+  /// The engine, and the handlers of its sessions, which the C API calls by address.
+  struct State {
+    State() = default;
+    ~State() { remora_engine_free(engine); }
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    SessionHandlers handlers;
+    remora_engine* engine = nullptr;
   };
-  explicit Engine(remora_engine* engine) noexcept : engine_{engine} {}
-  std::unique_ptr<remora_engine, Free> engine_;
+  explicit Engine(std::unique_ptr<State> state) noexcept : state_{std::move(state)} {}
+  static void on_session(void* context, const remora_session_event* event);
+  [[nodiscard]] remora_engine* handle() const noexcept { return state_->engine; }
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace remora::through_c

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <remora/engine/buffer.h>
+#include <remora/engine/types.h>
 #include <remora/remora_c.h>
 
 namespace remora::through_c {
@@ -132,6 +133,16 @@ class Slot {
 
 inline Target::Target(Slot& slot) noexcept : local_{slot.local()} {}
 inline Source::Source(const Slot& slot) noexcept : local_{slot.local()} {}
+
+/// Pairs of a call with many, as in <remora/engine/many.h>.
+struct ReadPair {
+  ByteOffset from;
+  Target into;
+};
+struct WritePair {
+  ByteOffset to;
+  Source from;
+};
 
 class SlotPool {
  public:

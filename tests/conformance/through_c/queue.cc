@@ -6,6 +6,7 @@
 
 #include "through_c/call.h"
 #include "through_c/client.h"
+#include "through_c/many.h"
 
 namespace remora::through_c {
 
@@ -41,6 +42,26 @@ Completions::Completions(std::shared_ptr<std::vector<Completion>> found, Status 
 Completions::~Completions() = default;
 
 struct Queue::State {
+  /// What a group of pairs has borrowed, and where its outcomes and old values go when it has
+  /// ended.
+  struct Group {
+    std::vector<remora_pair_outcome> each;
+    std::span<ManyOutcome> outcomes;
+    std::vector<remora_add_pair> additions;
+    std::span<FetchAddPair> added;
+    std::vector<remora_swap_pair> swaps;
+    std::span<CompareSwapPair> swapped;
+
+    Group(std::size_t count, std::span<ManyOutcome> wanted)
+        : each(wanted.empty() ? 0 : count, unwritten()), outcomes{wanted} {}
+    [[nodiscard]] remora_pair_outcome* array() { return each.empty() ? nullptr : each.data(); }
+    void end() const {
+      give_outcomes(each, outcomes);
+      take_before(additions, added);
+      take_before(swaps, swapped);
+    }
+  };
+
   State(remora_queue* made, std::uint64_t block) noexcept : queue{made}, block_bytes{block} {}
   ~State() { remora_queue_free(queue); }
   State(const State&) = delete;
@@ -71,11 +92,17 @@ struct Queue::State {
     return keep(word, nullptr, std::move(*array));
   }
 
+  Ticket keep(std::uint64_t word, Group&& group) {
+    if (word != 0) groups.insert_or_assign(word, std::move(group));
+    return to_ticket(word);
+  }
+
   remora_queue* queue;
   std::uint64_t block_bytes;
   // By the words of tickets. They go after the queue.
   std::map<std::uint64_t, Slot> slots;
   std::map<std::uint64_t, std::vector<remora_piece>> pieces;
+  std::map<std::uint64_t, Group> groups;
   /// What the last wait has returned, where its caller still has it.
   std::weak_ptr<std::vector<Completion>> given;
 };
@@ -141,6 +168,43 @@ Ticket Queue::fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag) {
   return to_ticket(remora_queue_fetch_add(state_->queue, at.bytes, delta, tag));
 }
 
+Ticket Queue::read_many(std::span<const ReadPair> pairs, std::span<ManyOutcome> each,
+                        std::uint64_t tag) {
+  const auto given = to_pairs(pairs);
+  if (!given) return {};  // in C the program has learned it from remora_piece_init()
+  State::Group group{pairs.size(), each};
+  const std::uint64_t word =
+      remora_queue_read_many(state_->queue, given->data(), given->size(), group.array(), tag);
+  return state_->keep(word, std::move(group));
+}
+Ticket Queue::write_many(std::span<const WritePair> pairs, std::span<ManyOutcome> each,
+                         std::uint64_t tag) {
+  const auto given = to_pairs(pairs);
+  if (!given) return {};
+  State::Group group{pairs.size(), each};
+  const std::uint64_t word =
+      remora_queue_write_many(state_->queue, given->data(), given->size(), group.array(), tag);
+  return state_->keep(word, std::move(group));
+}
+Ticket Queue::fetch_add_many(std::span<FetchAddPair> pairs, std::span<ManyOutcome> each,
+                             std::uint64_t tag) {
+  State::Group group{pairs.size(), each};
+  group.additions = to_pairs(pairs);
+  group.added = pairs;
+  const std::uint64_t word = remora_queue_fetch_add_many(state_->queue, group.additions.data(),
+                                                         pairs.size(), group.array(), tag);
+  return state_->keep(word, std::move(group));
+}
+Ticket Queue::compare_swap_many(std::span<CompareSwapPair> pairs, std::span<ManyOutcome> each,
+                                std::uint64_t tag) {
+  State::Group group{pairs.size(), each};
+  group.swaps = to_pairs(pairs);
+  group.swapped = pairs;
+  const std::uint64_t word = remora_queue_compare_swap_many(state_->queue, group.swaps.data(),
+                                                            pairs.size(), group.array(), tag);
+  return state_->keep(word, std::move(group));
+}
+
 Status Queue::select(const Region& region) {
   const Status selected = carry_out([&](remora_error* error) {
     return remora_queue_select(state_->queue, region.handle(), error);
@@ -162,13 +226,15 @@ Status Queue::cancel(Ticket ticket) {
 /// `call` gets an array, its length, a count and an error.
 template <typename Call>
 Completions Queue::collect(Call call) {
-  // The completions of the call before end now, with their slots.
-  if (const auto before = state_->given.lock())
-    for (Completion& each : *before) each.slot_ = Slot{};
   std::vector<remora_completion> found(depth());
   std::size_t count = 0;
   const Status status = carry_out(
       [&](remora_error* error) { return call(found.data(), found.size(), &count, error); });
+  // A call that is refused, since another thread is in one, ends no completion of that thread.
+  if (!status) return {std::make_shared<std::vector<Completion>>(), status};
+  // The completions of the call before end now, with their slots.
+  if (const auto before = state_->given.lock())
+    for (Completion& each : *before) each.slot_ = Slot{};
   auto given = std::make_shared<std::vector<Completion>>(count);
   for (std::size_t i = 0; i < count; ++i) {
     Completion& each = (*given)[i];
@@ -183,6 +249,7 @@ Completions Queue::collect(Call call) {
     if (const auto slot = state_->slots.extract(found[i].ticket))
       each.slot_ = std::move(slot.mapped());
     state_->pieces.erase(found[i].ticket);
+    if (const auto group = state_->groups.extract(found[i].ticket)) group.mapped().end();
   }
   state_->given = given;
   return {std::move(given), status};

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include <remora/engine/many.h>
 #include <remora/engine/queue.h>
 #include <remora/engine/types.h>
 #include <remora/remora_c.h>
@@ -81,6 +82,16 @@ class Queue {
   Ticket compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                       std::uint64_t tag = 0);
   Ticket fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag = 0);
+
+  // `each` has as many outcomes as there are pairs, or none: C asks for no number.
+  Ticket read_many(std::span<const ReadPair> pairs, std::span<ManyOutcome> each = {},
+                   std::uint64_t tag = 0);
+  Ticket write_many(std::span<const WritePair> pairs, std::span<ManyOutcome> each = {},
+                    std::uint64_t tag = 0);
+  Ticket fetch_add_many(std::span<FetchAddPair> pairs, std::span<ManyOutcome> each = {},
+                        std::uint64_t tag = 0);
+  Ticket compare_swap_many(std::span<CompareSwapPair> pairs, std::span<ManyOutcome> each = {},
+                           std::uint64_t tag = 0);
 
   Status select(const Region& region);
   Status submit();

@@ -61,8 +61,18 @@ enum remora_huge_pages {
   REMORA_HUGE_PAGES_NEVER = 1
 };
 
+/// When the pages of a region that is opened over shm enter the page table of this process. A page
+/// that is not there faults at its first use.
+enum remora_populate {
+  REMORA_POPULATE_NONE = 0,  ///< at their first use
+  REMORA_POPULATE_LAZY = 1,  ///< up to 64 MiB when the region is opened, the rest by a thread
+  REMORA_POPULATE_NOW = 2    ///< all of them when the region is opened, which takes longer then
+};
+
 /// Fill it with remora_engine_options_init(), then change fields. Strings are copied by
-/// remora_engine_open().
+/// remora_engine_open(). `rails` and `rdma` have the names and values of a URI's `rails=`,
+/// `traffic_class=`, `service_level=`, `pkey=`, `gid_index=`, `mtu=`, `timeout=`, `retry_count=`
+/// and `rnr_retry=`; what a URI says goes before them (engine/docs/hardware.md).
 typedef struct remora_engine_options {
   size_t size;              ///< set by remora_engine_options_init()
   const char* client_name;  ///< told to servers, 64 bytes at most; NULL: "remora"
@@ -87,6 +97,10 @@ typedef struct remora_engine_options {
   uint32_t tcp_payload_crc;        ///< 1: over tcp, payload is checked by CRC32C
   remora_session_handler on_session;  ///< may be NULL
   void* session_context;              ///< passed to on_session
+  const char* rails;  ///< devices of a session over rdma: "1" to "8", "auto", names; NULL: "1"
+  const char* rdma;   ///< how rdma uses the fabric, as "traffic_class=106,mtu=1024"; NULL: defaults
+  uint32_t populate;  ///< of remora_populate; default REMORA_POPULATE_LAZY
+  uint32_t reserved;
 } remora_engine_options;
 
 /// Fills `options` with the defaults. `size`: sizeof(remora_engine_options).
@@ -96,7 +110,8 @@ REMORA_C_EXPORT int remora_engine_options_init(remora_engine_options* options,
 
 /// Opens an engine; connects to nothing yet. `options` may be NULL: the defaults. Blocks only to
 /// read `key_file`. Errors: REMORA_INVALID_ARGUMENT (a field, a key), REMORA_OUT_OF_MEMORY;
-/// REMORA_NOT_FOUND, REMORA_PERMISSION_DENIED, REMORA_SYSTEM (`key_file`).
+/// REMORA_NOT_FOUND, REMORA_PERMISSION_DENIED, REMORA_SYSTEM (`key_file`); REMORA_UNSUPPORTED
+/// (another protobuf has taken the place of ours: engine/c/docs/libraries.md).
 REMORA_C_EXPORT int remora_engine_open(const remora_engine_options* options, remora_engine** engine,
                                        remora_error* error) REMORA_C_NOEXCEPT;
 /// Blocks until its devices have released what they have: milliseconds, as a rule. Waits for no

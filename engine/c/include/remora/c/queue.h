@@ -87,6 +87,29 @@ REMORA_C_EXPORT uint64_t remora_queue_compare_swap(remora_queue* queue, uint64_t
 REMORA_C_EXPORT uint64_t remora_queue_fetch_add(remora_queue* queue, uint64_t offset,
                                                 uint64_t delta, uint64_t tag) REMORA_C_NOEXCEPT;
 
+/// Each of these takes `count` operations as one, with one ticket, and one completion when all of
+/// them have ended: REMORA_OK where every pair succeeded, else the code of the failed pair that
+/// stands first; the message names its index, from 0 on. Each pair ends by itself, as in the calls
+/// with many of <remora/c/region.h>, and needs a place of the queue until it has ended. 0: nothing
+/// was taken, since there is not room for all of them (remora_queue_room()), there are none, an
+/// array is null or misaligned, or there is no memory. `each` may be NULL, or takes the outcome of
+/// every pair when the completion is handed out. `each` and the pairs of atomics, which take the
+/// old values, are borrowed until then, the pairs of reads and writes for the call only.
+/// remora_queue_cancel() ends all pairs or none. The first call with `each` on a queue allocates.
+REMORA_C_EXPORT uint64_t remora_queue_read_many(remora_queue* queue, const remora_pair* pairs,
+                                                size_t count, remora_pair_outcome* each,
+                                                uint64_t tag) REMORA_C_NOEXCEPT;
+REMORA_C_EXPORT uint64_t remora_queue_write_many(remora_queue* queue, const remora_pair* pairs,
+                                                 size_t count, remora_pair_outcome* each,
+                                                 uint64_t tag) REMORA_C_NOEXCEPT;
+REMORA_C_EXPORT uint64_t remora_queue_fetch_add_many(remora_queue* queue, remora_add_pair* pairs,
+                                                     size_t count, remora_pair_outcome* each,
+                                                     uint64_t tag) REMORA_C_NOEXCEPT;
+REMORA_C_EXPORT uint64_t remora_queue_compare_swap_many(remora_queue* queue,
+                                                        remora_swap_pair* pairs, size_t count,
+                                                        remora_pair_outcome* each,
+                                                        uint64_t tag) REMORA_C_NOEXCEPT;
+
 /// Operations from now on are for `region`, another one of the same session; the queue keeps every
 /// region open that it was used on. Errors: REMORA_INVALID_ARGUMENT (a region of another session),
 /// REMORA_OUT_OF_MEMORY.
