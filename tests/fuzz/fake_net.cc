@@ -208,8 +208,8 @@ void FuzzServer::start() {
   listener_ = listener.get();
   detail::ListenerSet listeners;
   listeners.add(std::move(listener));
-  detail::StatusEndpoint status{std::make_shared<detail::ServerStatusReport>(
-      config_.limits, std::vector<RefusedTransport>{})};
+  detail::StatusEndpoint status{
+      std::make_shared<detail::ServerStatusReport>(std::vector<RefusedTransport>{})};
   registry_ = metrics::Registry::create().value();
   core_ =
       detail::ServerCore::start_behind(config_, detail::ServerMetrics::create(registry_).value(),

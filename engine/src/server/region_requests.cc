@@ -176,7 +176,7 @@ Result<ServerReply> RegionRequests::create(const control::CreateRequest& request
 void RegionRequests::create_when_there(const ServerRequest& asked,
                                        const control::CreateRequest& request) {
   auto created = create(request);
-  const Deadline deadline = deadline_after(asked.arrived, server_.config().limits.request_timeout);
+  const Deadline deadline = deadline_after(asked.arrived, server_.limits().request_timeout);
   if (created || created.error().code() != Code::kTimedOut || Clock::now() >= deadline)
     return session_.reply_later(asked, std::move(created));
   server_.regions().allocation_queue().join(
@@ -311,15 +311,14 @@ void RegionRequests::resize(const ServerRequest& asked, const control::ResizeReq
     const KnownClient* const owner = registry->find(region->fixed_info().owner);
     return owner == nullptr ? Status{} : check_quota(*owner, more_bytes);
   };
-  server_.regions().resize(region, request.size_bytes(),
-                           deadline_after(asked.arrived, server_.config().limits.request_timeout),
-                           may, [this, keep, asked, region](const Status& resized) {
-                             if (!resized) return session_.reply_later(asked, resized.error());
-                             ServerReply answer;
-                             *answer.reply.mutable_resize()->mutable_region() =
-                                 control::to_message(region->info());
-                             session_.reply_later(asked, std::move(answer));
-                           });
+  server_.regions().resize(
+      region, request.size_bytes(), deadline_after(asked.arrived, server_.limits().request_timeout),
+      may, [this, keep, asked, region](const Status& resized) {
+        if (!resized) return session_.reply_later(asked, resized.error());
+        ServerReply answer;
+        *answer.reply.mutable_resize()->mutable_region() = control::to_message(region->info());
+        session_.reply_later(asked, std::move(answer));
+      });
 }
 
 Status RegionRequests::may_fence(const RegionEntry& region, std::uint32_t rights) const {

@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kTellTime{200};
 }  // namespace
 
 void ServerDrain::await_clients() noexcept {
-  const Deadline until = deadline_after(server_.config().limits.drain_timeout);
+  const Deadline until = deadline_after(server_.limits().drain_timeout);
   // Set first, so that sessions which are admitted from now on get the event, too.
   until_.store(until.time_since_epoch().count());
   SessionTable& sessions = server_.session_table();

@@ -78,8 +78,9 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Whether the client of `other` may resume this session by `resume`.
   [[nodiscard]] bool may_be_resumed(const control::Resume& resume,
                                     const ServerSession& other) const noexcept;
-  /// Counts a resumption. False: the client resumes the session more often than it may.
-  [[nodiscard]] bool admits_resumption(Clock::time_point now) noexcept {
+  /// Counts a resumption. False: the client resumes the session more often than `per_minute`.
+  [[nodiscard]] bool admits_resumption(Clock::time_point now, std::uint32_t per_minute) noexcept {
+    resumptions_.set_per_minute(per_minute);
     return resumptions_.admits(now);
   }
 

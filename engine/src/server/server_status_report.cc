@@ -191,7 +191,7 @@ std::vector<std::string> ServerStatusReport::unready() const {
   if (core_ == nullptr) return {"starting: the pool and its regions are being made"};
   // A full server counts as ready: a supervisor may restart a server that is not ready, and the
   // clients would lose their data.
-  if (const std::chrono::seconds busy = core_->job_age(); busy >= limits_.request_timeout)
+  if (const std::chrono::seconds busy = core_->job_age(); busy >= core_->limits().request_timeout)
     reasons.push_back("busy: one control request has taken " + std::to_string(busy.count()) +
                       " s, more than limits.request_timeout; others wait");
   for (const transport::DeviceState& state : core_->listeners().device_states())

@@ -21,9 +21,9 @@ class ServerCore;
 /// Thread-safe.
 class ServerStatusReport {
  public:
-  ServerStatusReport(const config::Limits& limits, std::vector<RefusedTransport> refused,
-                     const config::RdmaSettings& rdma = {})
-      : limits_{limits}, refused_{std::move(refused)}, rdma_{rdma} {}
+  explicit ServerStatusReport(std::vector<RefusedTransport> refused,
+                              const config::RdmaSettings& rdma = {})
+      : refused_{std::move(refused)}, rdma_{rdma} {}
 
   /// The server is ready. The report is made from `core` from now on, until close().
   void open(const ServerCore& core) noexcept REMORA_EXCLUDES(mutex_);
@@ -42,7 +42,6 @@ class ServerStatusReport {
       REMORA_EXCLUDES(mutex_);
 
  private:
-  const config::Limits limits_;
   const std::vector<RefusedTransport> refused_;
   const config::RdmaSettings rdma_;
   std::atomic<bool> draining_{false};

@@ -106,7 +106,7 @@ Result<std::shared_ptr<ServerSession>> SessionEnder::claim(const control::Resume
   if (claimed->watch != 0) server_.control().forget(claimed->watch);
   if (!claimed->too_often) return std::move(claimed->session);
   ServerSession& found = *claimed->session;
-  const std::uint32_t max = server_.config().limits.resumes_per_minute;
+  const std::uint32_t max = server_.limits().resumes_per_minute;
   if (too_often_lines_.allows(Clock::now()))
     log::warn("session {:x} ({}): more than limits.resumes_per_minute ({}); ended{}",
               resume.session_id(), found.endpoint().peer(), max, too_often_lines_.take_left_out());

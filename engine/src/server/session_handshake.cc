@@ -146,7 +146,7 @@ control::Welcome SessionHandshake::welcome(Resumption how) const {
   for (const TransportKind kind : {TransportKind::kRdma, TransportKind::kShm, TransportKind::kTcp})
     if (server_.listeners().offers(kind)) welcome.add_transports(static_cast<std::uint32_t>(kind));
   if (version() < 2) return welcome;
-  const config::Limits& limits = server_.config().limits;
+  const config::Limits limits = server_.limits();
   const auto milliseconds = [](std::chrono::nanoseconds time) {
     return static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(time).count());

@@ -9,8 +9,10 @@
 
 namespace remora::detail {
 
-SessionTable::SessionTable(const config::ServerConfig& config, const ServerMetrics& metrics)
+SessionTable::SessionTable(const config::ServerConfig& config, const RunningLimits& limits,
+                           const ServerMetrics& metrics)
     : config_{config},
+      limits_{limits},
       metrics_{metrics},
       clients_{std::make_shared<ClientRegistry>(config.clients)} {}
 
@@ -71,12 +73,13 @@ std::optional<SessionTable::Ending> SessionTable::take(std::uint64_t id, Session
 /// Keeps a session that ends, if its client may resume it.
 void SessionTable::keep(Ending& ending) {
   ServerSession& session = *ending.session;
-  const auto time = config_.limits.session_keep;
+  const config::Limits limits = limits_.get();
+  const auto time = limits.session_keep;
   if (!session.handshake_complete() || !session.handshake().resumable() || !keeps_ ||
       time <= time.zero())
     return;
   // At most as many sessions are kept as may be attached.
-  if (kept_.size() >= config_.limits.sessions_max) {
+  if (kept_.size() >= limits.sessions_max) {
     const auto displaced = next_to_give_way();
     ending.displaced = std::move(displaced->second.session);
     kept_.erase(displaced);
@@ -146,8 +149,9 @@ std::vector<SessionTable::Session> SessionTable::take_lapsed(Clock::time_point n
 }
 
 void SessionTable::renew_kept(Clock::time_point now) {
+  const Deadline until = now + limits_.get().session_keep;
   const MutexLock lock{mutex_};
-  for (auto& [id, kept] : kept_) kept.until = now + config_.limits.session_keep;
+  for (auto& [id, kept] : kept_) kept.until = until;
 }
 
 void SessionTable::stop_keeping() {
@@ -179,7 +183,8 @@ Result<SessionTable::Claimed> SessionTable::claim(const control::Resume& resume,
     claimed.watch = ending.watch;
     metrics_.session_ended(SessionEnd::kLost);
   }
-  claimed.too_often = !claimed.session->admits_resumption(Clock::now());
+  claimed.too_often =
+      !claimed.session->admits_resumption(Clock::now(), limits_.get().resumes_per_minute);
   return claimed;
 }
 
@@ -209,7 +214,7 @@ Status SessionTable::admit_locked(const ServerSession& session, std::size_t leav
       !clients_->knows(handshake.client_name(), handshake.proven_key()))
     return Error{Code::kConnectionRefused, "hello"}.with_reason(Reason::kAuthentication);
   if (found->second.admitted) return {};
-  const std::size_t max = config_.limits.sessions_max;
+  const std::size_t max = limits_.get().sessions_max;
   if (admitted_ - leaving >= max)
     return Error{Code::kLimitExceeded, "sessions"}
         .with_subject("limits.sessions_max")
@@ -248,15 +253,17 @@ SessionTable::Removed SessionTable::set_clients(std::shared_ptr<const ClientRegi
 
 std::vector<std::uint64_t> SessionTable::late(Clock::time_point now) const {
   std::vector<std::uint64_t> late;  // the id of a session does not change before its hello
+  const auto patience = limits_.get().handshake_timeout;
   const MutexLock lock{mutex_};
   for (const auto& [id, attached] : attached_)
-    if (attached.session->late(now, config_.limits.handshake_timeout)) late.push_back(id);
+    if (attached.session->late(now, patience)) late.push_back(id);
   return late;
 }
 
 std::vector<SessionTable::Session> SessionTable::silent(Clock::time_point now,
                                                         Clock::time_point since) const {
   std::vector<Session> silent;
+  const auto lease = limits_.get().session_lease;
   const MutexLock lock{mutex_};
   for (const auto& [id, attached] : attached_) {
     const ServerSession& session = *attached.session;
@@ -267,7 +274,7 @@ std::vector<SessionTable::Session> SessionTable::silent(Clock::time_point now,
         session.connection().has_unanswered())
       continue;
     const Clock::time_point heard = std::max(session.connection().last_heard(), since);
-    if (now - heard > config_.limits.session_lease) silent.push_back(attached.session);
+    if (now - heard > lease) silent.push_back(attached.session);
   }
   return silent;
 }

@@ -23,6 +23,7 @@
 #include "base/event_loop.h"
 #include "protocol/messages.h"
 #include "server/client_registry.h"
+#include "server/running_limits.h"
 #include "server/server_metrics.h"
 
 namespace remora::detail {
@@ -35,8 +36,9 @@ class SessionTable {
   using Session = std::shared_ptr<ServerSession>;
   using SessionEnd = ServerMetrics::SessionEnd;
 
-  /// Both outlive the table.
-  SessionTable(const config::ServerConfig& config, const ServerMetrics& metrics);
+  /// All outlive the table.
+  SessionTable(const config::ServerConfig& config, const RunningLimits& limits,
+               const ServerMetrics& metrics);
   ~SessionTable();
   SessionTable(const SessionTable&) = delete;
   SessionTable& operator=(const SessionTable&) = delete;
@@ -146,6 +148,7 @@ class SessionTable {
   void show_kept() const REMORA_REQUIRES(mutex_);
 
   const config::ServerConfig& config_;
+  const RunningLimits& limits_;
   const ServerMetrics& metrics_;
   std::atomic<std::size_t> living_{0};  ///< ServerSession objects
   mutable Mutex mutex_;

@@ -2,6 +2,7 @@
 
 /// Accepts the control connections of clients; the server makes a session of each.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -80,6 +81,9 @@ class Listener {
   /// One line for logs: "shm /run/user/0/remora-7471.sock".
   [[nodiscard]] virtual std::string description() const = 0;
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
+  /// How long a client that connects from now on may take until its hello arrives; ten times a
+  /// second.
+  virtual void set_handshake_timeout(std::chrono::nanoseconds /*patience*/) noexcept {}
   /// Ten times a second. The result, if there is one, is for another thread to call, also after
   /// this listener has gone. It **blocks** for as long as memory is registered.
   [[nodiscard]] virtual std::function<void()> tick() noexcept { return {}; }
