@@ -56,7 +56,32 @@ Status RegionRequests::may_open(const RegionEntry& region, std::uint32_t rights)
   return {};
 }
 
+Status RegionRequests::may_administer(Operation operation) const {
+  const auto requester = asker();
+  if (!requester) return requester.error();
+  if (requester->client == nullptr || requester->client->admin) return {};
+  return Error{Code::kNoRight, operation}.with_subject(requester->client->name +
+                                                       ": needs clients[].admin");
+}
+
+std::optional<Error> RegionRequests::refused_by_drain(const Request& request) const {
+  if (!server_.drain().requested()) return std::nullopt;
+  const auto refused = [](Operation operation, const std::string& name) {
+    return Error{Code::kBusy, operation}.with_subject(name).with_reason(Reason::kDraining);
+  };
+  switch (request.body_case()) {
+    case Request::kCreate: return refused("create", request.create().region().name());
+    case Request::kOpen: return refused("open", request.open().name());
+    case Request::kFence: return refused("fence", request.fence().name());
+    default: return std::nullopt;
+  }
+}
+
 bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& request) {
+  if (const auto refused = refused_by_drain(request)) {
+    session_.reply_later(asked, *refused);
+    return true;
+  }
   switch (request.body_case()) {
     case Request::kCreate: create_when_there(asked, request.create()); return true;
     case Request::kOpen:

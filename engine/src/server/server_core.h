@@ -91,6 +91,7 @@ class ServerCore {
   [[nodiscard]] const SessionTable& session_table() const noexcept { return sessions_; }
   [[nodiscard]] SessionEnder& ender() noexcept { return ender_; }
   [[nodiscard]] ControlThread& control() noexcept { return control_; }
+  [[nodiscard]] ServerDrain& drain() noexcept { return drain_; }
   [[nodiscard]] RegionManager& regions() noexcept { return regions_; }
   [[nodiscard]] const RegionManager& regions() const noexcept { return regions_; }
   [[nodiscard]] Catalog& catalog() noexcept { return regions_.catalog(); }
@@ -144,7 +145,7 @@ class ServerCore {
   Status set_clients(const std::vector<config::ClientConfig>& clients);
   /// See Server::set_limits().
   Status set_limits(const config::Limits& limits);
-  /// The event for a session that is admitted while the server stops.
+  /// The event for a session that is admitted while the server stops or is drained.
   [[nodiscard]] std::optional<control::Event> draining() const { return drain_.event(); }
   /// Worker: counts a refusal, and logs a few a second.
   void note_refused(ServerMetrics::Refusal why, const ServerSession& session,

@@ -34,6 +34,7 @@ ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t
       grants_{server, *this},
       notices_{server, id, connection_, grants_.names()},
       region_requests_{server, *this},
+      admin_requests_{server, *this, region_requests_},
       throttle_{server.limits().requests_per_second},
       resumptions_{TokenBucket::a_minute(server.limits().resumes_per_minute)} {
   server_.session_table().count_made();
@@ -301,6 +302,10 @@ RequestOutcome ServerSession::serve_now(const control::Envelope& envelope,
                                         Clock::time_point arrived) {
   const ServerRequest asked{envelope.id(), kind_of(envelope.request()), arrived};
   if (region_requests_.serve_in_turn(asked, envelope.request())) return RequestOutcome::kAnswered;
+  if (envelope.request().has_end_session()) {
+    admin_requests_.end_session(asked, envelope.request().end_session());
+    return RequestOutcome::kAnswered;
+  }
   return reply(asked, answer(envelope.request(), message.bytes));
 }
 
@@ -399,6 +404,9 @@ Result<ServerReply> ServerSession::answer(const Request& request, Raw raw) {
     }
     case Request::kGrantState: return grants_.state(request.grant_state());
     case Request::kEventAck: return acknowledge(request.event_ack());
+    case Request::kSessions: return admin_requests_.sessions(request.sessions());
+    case Request::kDrain: return admin_requests_.drain(request.drain());
+    case Request::kEndSession:  // see serve_now()
     // RegionRequests serves these: see RegionRequests::serve_in_turn().
     case Request::kCreate:
     case Request::kOpen:

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/token_bucket.h"
 #include "protocol/messages.h"
+#include "server/admin_requests.h"
 #include "server/event_sender.h"
 #include "server/grant_set.h"
 #include "server/region_requests.h"
@@ -163,6 +164,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   GrantSet grants_;
   SessionNotices notices_;
   RegionRequests region_requests_;
+  AdminRequests admin_requests_;
   RequestThrottle throttle_;
   TokenBucket resumptions_;  ///< limits how often the client resumes the session
   std::atomic<bool> detached_{false};

@@ -185,6 +185,8 @@ metrics::Health ServerStatusReport::health() const {
 std::vector<std::string> ServerStatusReport::unready() const {
   if (draining_.load()) return {"stopping: new sessions are refused"};
   std::vector<std::string> reasons;
+  if (drained_.load())
+    reasons.emplace_back("drained by an administrator: no region is created or opened");
   const metrics::Health alive = health();
   if (!alive.ok) reasons.push_back(alive.text);
   const MutexLock lock{mutex_};

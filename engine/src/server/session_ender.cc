@@ -93,6 +93,16 @@ void SessionEnder::apply_outcome(const ServerSession& session, RequestOutcome ou
   }
 }
 
+bool SessionEnder::end_by_admin(std::uint64_t id) noexcept {
+  SessionTable& table = server_.session_table();
+  if (const auto attached = table.find(id); attached != nullptr && attached->handshake_complete())
+    return end(id, SessionEnd::kByAdmin, attached.get());
+  const auto kept = table.find_kept(id);
+  if (kept == nullptr || !table.take_kept(*kept)) return false;
+  release_later(kept);
+  return true;
+}
+
 void SessionEnder::end_locked_out(const std::shared_ptr<ServerSession>& session) noexcept {
   if (end(session->id(), SessionEnd::kKeyKept, session.get())) return;
   if (server_.session_table().take_kept(*session)) release_later(session);

@@ -155,6 +155,7 @@ control::Welcome SessionHandshake::welcome(Resumption how) const {
   welcome.set_keep_ms(milliseconds(limits.session_keep));
   welcome.set_resumed(how == Resumption::kResumed);
   welcome.set_reattach(how != Resumption::kNone && session_.restored());
+  welcome.set_administration(true);
   welcome.set_lane_keys(session_.connection().lane_keys() != nullptr);
   if (rails_) add_rails(welcome);
   return welcome;

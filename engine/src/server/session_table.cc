@@ -114,6 +114,12 @@ std::vector<SessionTable::Ending> SessionTable::take_all() {
   return all;
 }
 
+SessionTable::Session SessionTable::find_kept(std::uint64_t id) const {
+  const MutexLock lock{mutex_};
+  const auto found = kept_.find(id);
+  return found == kept_.end() ? nullptr : found->second.session;
+}
+
 bool SessionTable::take_kept(const ServerSession& session) {
   Session taken;
   const MutexLock lock{mutex_};
@@ -314,6 +320,26 @@ std::vector<std::pair<std::string, SessionTable::Session>> SessionTable::list(
   std::partial_sort(found.begin(), end, found.end());
   found.erase(end, found.end());
   return found;
+}
+
+std::vector<SessionTable::Session> SessionTable::page(std::uint64_t after, std::size_t max) const {
+  std::vector<std::pair<std::uint64_t, Session>> found;
+  {
+    const MutexLock lock{mutex_};
+    found.reserve(admitted_ + kept_.size());
+    for (const auto& [id, attached] : attached_)
+      if (attached.admitted && id > after) found.emplace_back(id, attached.session);
+    for (const auto& [id, kept] : kept_)
+      if (id > after) found.emplace_back(id, kept.session);
+  }
+  const std::size_t count = std::min(max, found.size());
+  const auto end = found.begin() + static_cast<std::ptrdiff_t>(count);
+  std::partial_sort(found.begin(), end, found.end(),
+                    [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Session> page;
+  page.reserve(count);
+  for (auto at = found.begin(); at != end; ++at) page.push_back(std::move(at->second));
+  return page;
 }
 
 std::size_t SessionTable::size() const {

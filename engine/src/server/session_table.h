@@ -62,6 +62,7 @@ class SessionTable {
   /// admitted meanwhile.
   std::optional<Ending> take(std::uint64_t id, SessionEnd why, const ServerSession* only);
   [[nodiscard]] std::vector<Ending> take_all();
+  [[nodiscard]] Session find_kept(std::uint64_t id) const;
   /// Takes out a session that is kept. False: it is not.
   bool take_kept(const ServerSession& session);
   /// Takes out all that are kept; from now on none is.
@@ -117,6 +118,9 @@ class SessionTable {
   /// `after` alone.
   [[nodiscard]] std::vector<std::pair<std::string, Session>> list(std::string_view after,
                                                                   std::size_t max) const;
+  /// At most `max` sessions whose clients are admitted, also those that are kept, in the order of
+  /// their ids: those with an id above `after` alone.
+  [[nodiscard]] std::vector<Session> page(std::uint64_t after, std::size_t max) const;
   /// Attached sessions.
   [[nodiscard]] std::size_t size() const;
   /// Attached sessions whose clients are admitted.

@@ -56,6 +56,7 @@ Status Handshake::say_hello(Deadline deadline) {
     begin_session(*welcome);
   else if (auto status = resume_session(*welcome); !status)
     return status;
+  administration_ = welcome->administration();
   std::vector<transport::RailAddress> rails;
   for (const control::Rail& rail : welcome->rails())
     rails.push_back({.address = rail.address(), .device = rail.device()});
