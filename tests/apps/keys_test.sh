@@ -167,6 +167,12 @@ reread "a second time only that one is left" 'SIGHUP: .*keyed.yaml read again; c
 for name in alice bob root new; do
   is "no key of $name's is in the log" bash -c "! grep -qF '$(cat "$work/$name.key")' '$work/server.log'"
 done
+run 3 "alice may not list the sessions" "$remora" "${alice_new[@]}" sessions "$(uri)"
+says "and reads what that needs" 'clients\[\].admin'
+run 3 "nor drain the server" "$remora" "${alice_new[@]}" drain "$(uri)"
+run 0 "she may ping it" "$remora" "${alice_new[@]}" ping "$(uri)" --count 1
+run 0 "root lists the sessions" "$remora" "${root[@]}" sessions "$(uri)" --json
+json "proven by its key" '[.sessions[] | select(.own)] | length == 1 and .[0].client == "root" and .[0].client_proven'
 run 0 "root removes alice's region" "$remora" "${root[@]}" rm "$(uri mine)"
 stop_server
 is "the server ends cleanly" same "$status" 0
