@@ -213,7 +213,7 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
     signals.on_hang_up([&] { reload(options.config_path, running, server); });
   }
   // What goes on without it is better than a server that does not serve.
-  auto watchdog = Watchdog::start(server);
+  auto watchdog = Watchdog::start([&server] { return server.alive(); });
   if (!watchdog) spdlog::warn("watchdog: {}", watchdog.error().message());
   MemoryReturn memory{[] { ::malloc_trim(0); }};
   const int signal = signals.wait(kMemoryPeriod, [&] { memory.look(server.status().sessions); });
