@@ -44,17 +44,18 @@ Result<ServerReply> AdminRequests::sessions(const control::SessionsRequest& requ
 Result<ServerReply> AdminRequests::drain(const control::DrainRequest& request) {
   if (const Status may = rights_.may_administer("drain"); !may) return may.error();
   ServerDrain& drain = server_.drain();
-  const auto told = [&](const char* what) {
-    log::info("session {:x} ({}): {}", session_.id(), session_.handshake().client_name(), what);
-  };
   switch (request.drain()) {
     case control::DRAIN_ASK: break;
     case control::DRAIN_BEGIN:
-      told("drains the server: no region is created or opened; the sessions are told");
+      log::info(
+          "session {:x} ({}): drains the server: no region is created or opened, and the sessions "
+          "are told",
+          session_.id(), session_.handshake().client_name());
       drain.begin();
       break;
     case control::DRAIN_END:
-      told("ends the drain of the server");
+      log::info("session {:x} ({}): ends the drain of the server", session_.id(),
+                session_.handshake().client_name());
       drain.end();
       break;
     default: return Error{Code::kInvalidArgument, "drain"}.with_subject("kind of drain");
@@ -85,7 +86,7 @@ void AdminRequests::end_session(const ServerRequest& asked,
                                            name + " is the one that asks"));
   if (!server_.ender().end_by_admin(id))
     return session_.reply_later(asked, Error{Code::kNotFound, kOperation}.with_subject(name));
-  log::info("session {:x} ({}): has ended the session {}", session_.id(),
+  log::info("session {:x} ({}): has ended session {}", session_.id(),
             session_.handshake().client_name(), name);
   // Behind the job that releases the session: when the client reads the answer, nothing of the
   // session reaches memory any more.
