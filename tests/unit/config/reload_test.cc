@@ -71,7 +71,8 @@ TEST(Reloaded, TakesTheLimitsThatTheRulesSay) {
   ServerConfig taken = running;
   taken.limits = reloaded(running.limits, read.limits);
   std::size_t count = 0;
-  for (const KeyDescription& key : server_keys()) count += key.path.starts_with("limits.") ? 1 : 0;
+  for (const KeyDescription& key : server_keys())
+    count += key.path.starts_with("limits.") ? 1U : 0U;
   EXPECT_EQ(differing_keys(running, read).size(), count) << "others() leaves one out";
   for (const std::string& key : differing_keys(running, taken))
     EXPECT_TRUE(reload_rule(key).taken) << key;
