@@ -1,21 +1,19 @@
 /// remora ls, create, stat, rm: regions as things.
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
-#include <iomanip>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <vector>
 
-#include <remora/config/printable.h>
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>
 
 #include "cli/command.h"
 #include "cli/human.h"
+#include "cli/table.h"
 
 namespace remora::apps {
 namespace {
@@ -26,12 +24,6 @@ std::string words_of(const RegionAccess& access) {
   std::string words = access.rights == Rights::kNone ? "" : to_string(access.rights);
   if (access.admin) words += words.empty() ? "admin" : ",admin";
   return words;
-}
-
-std::string hexadecimal(std::uint64_t value) {
-  std::ostringstream text;
-  text << std::hex << std::setfill('0') << std::setw(16) << value;
-  return text.str();
 }
 
 Json to_json(const RegionInfo& region) {
@@ -46,7 +38,7 @@ Json to_json(const RegionInfo& region) {
               {"shm", region.shm},
               {"epoch", region.epoch},
               {"incarnation", region.incarnation},
-              {"memory_id", hexadecimal(region.memory_id)},
+              {"memory_id", hex_digits(region.memory_id)},
               {"extents", region.extent_count},
               {"open", region.open_count},
               {"owner", region.owner},
@@ -67,31 +59,11 @@ Json to_json(const Session& session) {
   return Json{{"name", server.name},
               {"transport", to_string(session.transport())},
               {"device", server.device},
-              {"boot_id", hexadecimal(server.boot_id)},
-              {"memory_id", hexadecimal(server.memory_id)},
+              {"boot_id", hex_digits(server.boot_id)},
+              {"memory_id", hex_digits(server.memory_id)},
               {"pool_bytes", server.pool_bytes},
               {"pool_free_bytes", server.pool_free_bytes},
               {"transports", names_of(server.transports)}};
-}
-
-/// Rows of equal length, the first a heading; columns as wide as their widest cell.
-void print_table(std::vector<std::vector<std::string>> rows) {
-  std::vector<std::size_t> widths(rows.front().size());
-  // A server's names are the server's: nothing in them may move the cursor.
-  for (auto& row : rows)
-    for (std::string& cell : row) cell = config::printable(cell);
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  for (const auto& row : rows) {
-    std::ostringstream line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      if (i + 1 < row.size())
-        line << std::left << std::setw(static_cast<int>(widths[i] + 2)) << row[i];
-      else
-        line << row[i];
-    }
-    std::cout << line.str() << '\n';
-  }
 }
 
 std::string pool_line(const ServerInfo& server) {
@@ -99,18 +71,9 @@ std::string pool_line(const ServerInfo& server) {
          human_bytes(static_cast<double>(server.pool_bytes));
 }
 
-/// An engine and a session on it; the session keeps what it needs alive.
-tl::expected<Session, Failure> connect(const Globals& globals, const std::string& uri) {
-  const auto engine = open_engine(globals);
-  if (!engine) return fail(engine.error());
-  auto session = engine->connect(uri);
-  if (!session) return fail(session.error());
-  return std::move(*session);
-}
-
 Outcome list(const Globals& globals, const std::string& text) {
   if (auto uri = parse_uri(text, false); !uri) return tl::make_unexpected(uri.error());
-  const auto session = connect(globals, text);
+  const auto session = open_session(globals, text);
   if (!session) return tl::make_unexpected(session.error());
   const auto regions = session->regions();
   if (!regions) return fail(regions.error(), "ls " + text);
@@ -143,7 +106,7 @@ void print_region(const RegionInfo& region) {
       {"shm", region.shm ? "yes" : "no"},
       {"epoch", std::to_string(region.epoch)},
       {"incarnation", std::to_string(region.incarnation)},
-      {"memory id", hexadecimal(region.memory_id)},
+      {"memory id", hex_digits(region.memory_id)},
       {"extents", std::to_string(region.extent_count)},
       {"open", std::to_string(region.open_count)}};
   if (!region.owner.empty()) rows.push_back({"owner", region.owner});
@@ -155,7 +118,7 @@ void print_region(const RegionInfo& region) {
 Outcome stat(const Globals& globals, const std::string& text) {
   const Result<Uri> uri = Uri::parse(text);
   if (!uri) return tl::make_unexpected(parse_uri(text, true).error());
-  const auto session = connect(globals, text);
+  const auto session = open_session(globals, text);
   if (!session) return tl::make_unexpected(session.error());
   if (uri->region.empty()) {
     if (globals.json) {
@@ -170,8 +133,8 @@ Outcome stat(const Globals& globals, const std::string& text) {
                  {"transport", std::string{to_string(session->transport())}},
                  {"offers", offered.empty() ? "unknown" : offered},
                  {"device", server.device.empty() ? "none" : server.device},
-                 {"boot id", hexadecimal(server.boot_id)},
-                 {"memory id", hexadecimal(server.memory_id)},
+                 {"boot id", hex_digits(server.boot_id)},
+                 {"memory id", hex_digits(server.memory_id)},
                  {"pool", pool_line(server)}});
     return ExitCode::kOk;
   }
@@ -252,7 +215,7 @@ Outcome create(const Globals& globals, const CreateOptions& options) {
     spec.lifetime = Lifetime::kTtl;
     spec.ttl = std::chrono::ceil<std::chrono::milliseconds>(options.ttl);
   }
-  const auto session = connect(globals, options.uri);
+  const auto session = open_session(globals, options.uri);
   if (!session) return tl::make_unexpected(session.error());
   const auto region = session->create_region(spec);
   if (!region) return fail(region.error(), "create " + options.uri);
@@ -284,7 +247,7 @@ Outcome remove(const Globals& globals, const RemoveOptions& options) {
                                                 : Removal::kIfUnused;
   const auto uri = parse_uri(text, true);
   if (!uri) return tl::make_unexpected(uri.error());
-  const auto session = connect(globals, text);
+  const auto session = open_session(globals, text);
   if (!session) return tl::make_unexpected(session.error());
   if (const Status removed = session->remove_region(uri->region, removal); !removed)
     return fail(removed.error(), "rm " + text);
@@ -303,7 +266,7 @@ struct ResizeOptions {
 Outcome resize(const Globals& globals, const ResizeOptions& options) {
   const auto uri = parse_uri(options.uri, true);
   if (!uri) return tl::make_unexpected(uri.error());
-  const auto session = connect(globals, options.uri);
+  const auto session = open_session(globals, options.uri);
   if (!session) return tl::make_unexpected(session.error());
   const auto region = session->resize_region(uri->region, options.size_bytes);
   if (!region) return fail(region.error(), "resize " + options.uri);

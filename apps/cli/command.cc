@@ -190,6 +190,14 @@ Result<Engine> open_engine(const Globals& globals, EngineOptions options) {
   return Engine::open(options);
 }
 
+tl::expected<Session, Failure> open_session(const Globals& globals, const std::string& uri) {
+  const auto engine = open_engine(globals);
+  if (!engine) return fail(engine.error());
+  auto session = engine->connect(uri);
+  if (!session) return fail(session.error());
+  return std::move(*session);
+}
+
 void print_json(const Json& document) {
   std::cout << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }

@@ -105,13 +105,18 @@ CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server = false);
 /// The engine of this process; `options` are completed from the global options.
 [[nodiscard]] Result<Engine> open_engine(const Globals& globals, EngineOptions options = {});
 
+/// A session with the server of the URI, on an engine of its own, which it keeps alive.
+[[nodiscard]] tl::expected<Session, Failure> open_session(const Globals& globals,
+                                                          const std::string& uri);
+
 /// One JSON document on standard output.
 void print_json(const Json& document);
 
 /// The subcommands, a file each.
-void add_admin_commands(Commands& commands);     // ls create stat rm
-void add_transfer_commands(Commands& commands);  // put get
-void add_access_commands(Commands& commands);    // read write cas add
+void add_admin_commands(Commands& commands);           // ls create stat resize rm
+void add_administration_commands(Commands& commands);  // sessions drain ping
+void add_transfer_commands(Commands& commands);        // put get
+void add_access_commands(Commands& commands);          // read write cas add
 void add_bench_command(Commands& commands);
 void add_config_commands(Commands& commands);  // config check, show, init, schema
 void add_key_commands(Commands& commands);     // key generate, usage

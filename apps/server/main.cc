@@ -213,7 +213,7 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
     signals.on_hang_up([&] { reload(options.config_path, running, server); });
   }
   // What goes on without it is better than a server that does not serve.
-  auto watchdog = Watchdog::start(server);
+  auto watchdog = Watchdog::start([&server] { return server.alive(); });
   if (!watchdog) spdlog::warn("watchdog: {}", watchdog.error().message());
   MemoryReturn memory{[] { ::malloc_trim(0); }};
   const int signal = signals.wait(kMemoryPeriod, [&] { memory.look(server.status().sessions); });
@@ -301,7 +301,7 @@ int parse_and_run(int argc, char** argv) {
                "remora-server"};
   app.footer(
       "SIGTERM and SIGINT stop it cleanly; a second one does not wait for clients, a third ends\n"
-      "it at once. SIGHUP takes clients and log.level from the file again.\n"
+      "it at once. SIGHUP takes clients, log.level and most of limits from the file again.\n"
       "With pool.warm_restart, SIGTERM leaves the memory to the next process, SIGINT does not.\n"
       "Exit codes: 0 stopped, 2 usage, 3 no such device, 4 address in use, 5 memory or\n"
       "permissions, 7 the configuration is wrong.");

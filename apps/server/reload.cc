@@ -12,11 +12,14 @@
 #include <remora/config/load.h>
 #include <remora/config/printable.h>
 
+#include "server/descriptor_limit.h"
 #include "server/log_level.h"
 #include "server/service_manager.h"
 
 namespace remora::apps {
 namespace {
+
+bool is_of_clients(std::string_view key) { return key == "clients" || key.starts_with("clients["); }
 
 /// Keys that differ and are not among those which are taken, the first few by name.
 std::string waiting(const config::ServerConfig& running, const config::ServerConfig& read,
@@ -25,12 +28,29 @@ std::string waiting(const config::ServerConfig& running, const config::ServerCon
   std::string found;
   std::size_t count = 0;
   for (const std::string& key : config::differing_keys(running, read)) {
-    const bool of_clients = key == "clients" || key.starts_with("clients[");
-    if (key == "log.level" || (of_clients && clients_are_taken)) continue;
+    if (is_of_clients(key) ? clients_are_taken : config::reload_rule(key).taken) continue;
     if (++count <= kMaxNamed) found += (found.empty() ? "" : ", ") + key;
   }
   if (count > kMaxNamed) found += " and " + std::to_string(count - kMaxNamed) + " more";
   return found;
+}
+
+/// The limits that a running server takes. Returns what is told of them: empty where none differs.
+std::string take_limits(const config::Limits& read, config::ServerConfig& running,
+                        const Server& server) {
+  config::ServerConfig after = running;
+  after.limits = config::reloaded(running.limits, read);
+  std::string changed;
+  for (const std::string& key : config::differing_keys(running, after))
+    changed += (changed.empty() ? "; " : ", ") + key;
+  if (changed.empty()) return {};
+  if (const Status set = server.set_limits(after.limits); !set) {
+    spdlog::error("SIGHUP: limits: {}; none was changed", set.error().message());
+    return "; limits were not taken";
+  }
+  running.limits = after.limits;
+  raise_descriptor_limit(running.limits);
+  return changed;
 }
 
 /// Reports the outcome to the log and to the service manager.
@@ -61,6 +81,7 @@ std::string take(const std::string& path, config::ServerConfig& running, const S
   running.log.level = read->log.level;
   std::string told = file + " read again";
   if (keys) told += "; clients: " + std::to_string(running.clients.size());
+  told += take_limits(read->limits, running, server);
   if (before != running.log.level)
     told += "; log.level: " + std::string{to_string(running.log.level)};
   spdlog::info("SIGHUP: {}", told);

@@ -17,9 +17,9 @@ std::chrono::microseconds watchdog_period() noexcept {
   return std::chrono::microseconds{number_in_environment("WATCHDOG_USEC").value_or(0)};
 }
 
-Result<std::unique_ptr<Watchdog>> Watchdog::start(const Server& server) {
+Result<std::unique_ptr<Watchdog>> Watchdog::start(Alive alive) {
   constexpr int kPings = 3;
-  std::unique_ptr<Watchdog> watchdog{new Watchdog{server}};
+  std::unique_ptr<Watchdog> watchdog{new Watchdog{std::move(alive)}};
   if (watchdog_period().count() == 0) return watchdog;
   auto thread = detail::start_thread(
       "remora-watchdog",
@@ -43,7 +43,7 @@ void Watchdog::run(std::chrono::microseconds period) noexcept {
   detail::MutexLock lock{mutex_};
   while (!stop_) {
     lock.unlock();
-    const Status alive = server_.alive();
+    const Status alive = alive_();
     if (alive)
       notify_service_manager("WATCHDOG=1", std::chrono::milliseconds{0});
     else if (!std::exchange(said, true))

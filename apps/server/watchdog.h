@@ -3,30 +3,33 @@
 /// Tells the service manager that the server makes progress, for as long as it does.
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 
-#include <remora/engine/server.h>
 #include <remora/mutex.h>
 #include <remora/result.h>
 
 namespace remora::apps {
 
-/// Sends WATCHDOG=1 three times in WatchdogSec= while Server::alive() is ok. Without WATCHDOG_USEC
-/// it does nothing. Source: sd_watchdog_enabled(3).
+/// Sends WATCHDOG=1 three times in WatchdogSec= while the server is alive. Without WATCHDOG_USEC it
+/// does nothing. Source: sd_watchdog_enabled(3).
 class Watchdog {
  public:
-  /// `server` outlives it. Errors: those of start_thread().
-  static Result<std::unique_ptr<Watchdog>> start(const Server& server);
+  /// Server::alive(), as a rule; its own thread calls it.
+  using Alive = std::function<Status()>;
+  /// Errors: those of start_thread().
+  static Result<std::unique_ptr<Watchdog>> start(Alive alive);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
  private:
-  explicit Watchdog(const Server& server) noexcept : server_{server} {}
+  explicit Watchdog(Alive alive) noexcept : alive_{std::move(alive)} {}
   void run(std::chrono::microseconds period) noexcept;
 
-  const Server& server_;
+  const Alive alive_;
   detail::Mutex mutex_;
   detail::Condition stopped_;
   bool stop_ REMORA_GUARDED_BY(mutex_) = false;

@@ -400,7 +400,7 @@ constexpr std::array kKeys{
            "use them, unless it allows others."),
     ranged("clients[].admin", KeyType::kBoolean, 0, 0, kClientAdmin,
            "The client may create regions, and use, fence, resize and remove every region, "
-           "within the region's `rights`."),
+           "within the region's `rights`. It may list and end sessions, and drain the server."),
     ranged("clients[].quota", KeyType::kSize, 4 * kKiB, 64 * kTiB, kClientQuota,
            "Limit of pool bytes of the regions that the client has created, each rounded up to "
            "4KiB (to 2MiB where the pool has huge pages). Without it only the pool bounds them."),

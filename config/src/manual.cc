@@ -48,6 +48,7 @@ std::string manual_entry(const Key& key) {
     text.append(" Required.");
   else if (!standard.empty())
     text.append(" Default: *").append(scdoc_text(standard)).append("*.");
+  if (reload_rule(key.path).taken) text.append(" SIGHUP takes it again.");
   return text.append("\n\n");
 }
 

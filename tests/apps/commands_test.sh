@@ -246,6 +246,51 @@ json "it is said" '.lifetime == "ttl" and .ttl_seconds == 0.5'
 gone() { ! "$remora" stat "$(uri brief)" >"$work/out" 2>"$work/err"; }
 is "it goes by itself" eventually gone
 
+# --- sessions, drain, ping ------------------------------------------------------------------------
+run 0 "ping" "$remora" ping "$(uri)" --count 3 --interval 1ms
+is "three answers and their sum" same "$(grep -cE "^answer [123] over $transport: " "$work/out") $(grep -c '^3 answers: shortest ' "$work/out")" "3 1"
+run 0 "ping as JSON" "$remora" ping "$(uri)" --count 2 --interval 1ms --json
+json "times" '(.answers | length) == 2 and .shortest_seconds > 0 and .shortest_seconds <= .mean_seconds'
+run 2 "ping of a region" "$remora" ping "$(uri cache)"
+run 2 "ping of nothing" "$remora" ping "$(uri)" --count 0
+run 4 "ping of a server that is not there" "$remora" ping "remora://127.0.0.1:1?transport=tcp"
+exec 5<>"$work/silent"
+printf start >&5
+"$remora" --client holder put - "$(uri cache)" <"$work/silent" >/dev/null 2>"$work/put.err" &
+holder=$!
+pids+=("$holder")
+held() {
+  "$remora" sessions "$(uri)" --json >"$work/out" 2>"$work/err" &&
+    id=$(jq -er '.sessions[] | select(.client == "holder" and .open == 1) | .id' "$work/out")
+}
+is "sessions lists a client with what it has open" eventually held
+json "its own session, too" '[.sessions[] | select(.own)] | length == 1'
+run 0 "sessions as a table" "$remora" sessions "$(uri)"
+is "with a heading" has out '^ID +CLIENT +KEY +TRANSPORT'
+is "and the client" has out "^$id +holder +no +$transport "
+run 0 "drain" "$remora" drain "$(uri)"
+is "it says what is left" has out '^draining: [1-9][0-9]* other sessions, .* 1 open regions$'
+run 3 "a drained server opens nothing" "$remora" read "$(uri cache)" --offset 0 --length 1
+says "and says why" 'busy.*shutting down'
+run 3 "nor creates" "$remora" create "$(uri late)" --size 1MiB "${mapped[@]}"
+is "/readyz says so" bash -c "curl -sS --max-time 5 'http://$metrics/readyz' | grep drained"
+run 4 "a wait for clients that stay" "$remora" drain "$(uri)" --wait 300ms
+says "names what is left" 'left: [1-9][0-9]* other sessions'
+run 2 "two wishes" "$remora" drain "$(uri)" --wait 1s --undo
+run 2 "an ID that is none" "$remora" sessions "$(uri)" --end elephant
+run 3 "a session that is not there" "$remora" sessions "$(uri)" --end 1
+run 0 "the end of the session" "$remora" sessions "$(uri)" --end "$id" --json
+json "which is named" ".ended == \"$id\""
+run 0 "no other session is left" "$remora" drain "$(uri)" --wait 20s --json
+json "it says so" '.draining and .sessions == 0 and .open == 0'
+printf more >&5 || true
+exec 5>&-
+wait "$holder"
+is "put fails without its session" test $? -ne 0
+run 0 "the end of the drain" "$remora" drain "$(uri)" --undo
+is "it says so, too" has out '^not draining: '
+run 0 "regions are opened again" "$remora" read "$(uri cache)" --offset 0 --length 1
+
 stop_server
 is "the server ends cleanly" same "$status" 0
 is "nothing is left" nothing_left

@@ -159,9 +159,20 @@ reread "log.level is taken: a warning comes" 'SIGHUP: .*only taken by the next s
 is "and nothing below" same "$(grep -c 'read again' "$work/server.log")" "$again"
 sed -i 's/level: warn/level: debug/' "$work/keyed.yaml"
 reread "and back, which is told" 'SIGHUP: .*keyed.yaml read again; clients: 2; log.level: debug$'
+sed -i 's/handshake_timeout: 30s/handshake_timeout: 20s, sessions_max: 100, session_lease: 11s/' "$work/keyed.yaml"
+reread "limits are taken and named" 'SIGHUP: .*read again; clients: 2; limits.sessions_max, limits.handshake_timeout$'
+is "the one that the server keeps is named, too" grep -qE \
+  'SIGHUP: .*only taken by the next start: pool.size, limits.session_lease$' "$work/server.log"
+reread "a second time only that one is left" 'SIGHUP: .*keyed.yaml read again; clients: 2$'
 for name in alice bob root new; do
   is "no key of $name's is in the log" bash -c "! grep -qF '$(cat "$work/$name.key")' '$work/server.log'"
 done
+run 3 "alice may not list the sessions" "$remora" "${alice_new[@]}" sessions "$(uri)"
+says "and reads what that needs" 'clients\[\].admin'
+run 3 "nor drain the server" "$remora" "${alice_new[@]}" drain "$(uri)"
+run 0 "she may ping it" "$remora" "${alice_new[@]}" ping "$(uri)" --count 1
+run 0 "root lists the sessions" "$remora" "${root[@]}" sessions "$(uri)" --json
+json "proven by its key" '[.sessions[] | select(.own)] | length == 1 and .[0].client == "root" and .[0].client_proven'
 run 0 "root removes alice's region" "$remora" "${root[@]}" rm "$(uri mine)"
 stop_server
 is "the server ends cleanly" same "$status" 0

@@ -23,6 +23,39 @@ stop_server TERM
 is "SIGTERM ends it with 0" same "$status" 0
 is "STOPPING=1 is sent" eventually notified '^STOPPING=1$'
 is "SIGTERM leaves nothing" nothing_left
+
+# --- the watchdog of a service manager --------------------------------------------------------------
+pings() { grep -c '^WATCHDOG=1$' "$work/notified"; }
+more_pings() { (($(pings) >= $1)); }
+# marked NAME: what has been sent until now is in $work/notified, since messages keep their order.
+marked() {
+  python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(
+    sys.argv[2].encode(), sys.argv[1])' "$work/notify.sock" "$1"
+  eventually notified "^$1\$"
+}
+WATCHDOG_USEC=300000 NOTIFY_SOCKET=$work/notify.sock start_server
+is "it is pinged while the server makes progress" eventually more_pings 4
+run 0 "and the server serves" "$remora" ls "$(uri)"
+kill -STOP "$server"
+await_stop() { [[ $(ps -o stat= -p "$server") == T* ]]; }
+eventually await_stop
+marked MARK=stopped
+stopped=$(pings)
+sleep 1
+marked MARK=still
+is "a server that stands still sends none" same "$(pings)" "$stopped"
+kill -CONT "$server"
+is "and goes on when it goes on" eventually more_pings $((stopped + 2))
+stop_server
+is "it ends with 0" same "$status" 0
+marked MARK=ended
+before=$(pings)
+WATCHDOG_USEC=300000 WATCHDOG_PID=1 NOTIFY_SOCKET=$work/notify.sock start_server
+sleep 1
+marked MARK=other
+is "pings that another process is asked for are not sent" same "$(pings)" "$before"
+stop_server
+
 # --- closed standard descriptors -------------------------------------------------------------------
 # standard_of PID: what its descriptors 0 to 2 are, one word.
 standard_of() {

@@ -80,6 +80,12 @@ TEST_P(MovedFromTest, SessionAnswersClosed) {
   EXPECT_EQ(code(gone.remove_region("any", Removal::kNow)), Code::kClosed);
   EXPECT_EQ(code(gone.resize_region("any", 4096)), Code::kClosed);
   EXPECT_EQ(code(gone.usage()), Code::kClosed);
+  EXPECT_EQ(code(gone.ping()), Code::kClosed);
+  EXPECT_EQ(code(gone.sessions()), Code::kClosed);
+  EXPECT_EQ(code(gone.end_session(1)), Code::kClosed);
+  EXPECT_EQ(code(gone.drain()), Code::kClosed);
+  EXPECT_EQ(code(gone.end_drain()), Code::kClosed);
+  EXPECT_EQ(code(gone.drain_state()), Code::kClosed);
 }
 
 TEST_P(MovedFromTest, RegionAnswersClosed) {

@@ -68,6 +68,7 @@ Reply good_reply(const Request& request) {
       welcome.set_lease_ms(60000);
       welcome.set_keep_ms(10000);
       welcome.set_resumed(request.hello().has_resume());
+      welcome.set_administration(true);
       break;
     }
     case Request::kCreate: region(*reply.mutable_create()->mutable_region(), "r"); break;
@@ -86,6 +87,9 @@ Reply good_reply(const Request& request) {
     case Request::kGoodbye: reply.mutable_goodbye(); break;
     case Request::kEventAck: reply.mutable_event_ack(); break;
     case Request::kReattach: reply.mutable_reattach(); break;
+    case Request::kSessions: reply.mutable_sessions()->add_sessions()->set_session_id(8); break;
+    case Request::kEndSession: reply.mutable_end_session(); break;
+    case Request::kDrain: reply.mutable_drain()->set_draining(true); break;
     case Request::kProve:
     case Request::BODY_NOT_SET: break;
   }

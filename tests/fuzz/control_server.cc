@@ -89,6 +89,11 @@ class ServerScript {
         if (resume.lane_secret() == 0) resume.set_lane_secret(welcomes_[which - 1].lane_secret());
       }
     }
+    if (envelope.request().has_end_session()) {
+      auto& end = *envelope.mutable_request()->mutable_end_session();
+      if (const std::uint64_t which = end.session_id(); which > 0 && which <= welcomes_.size())
+        end.set_session_id(welcomes_[which - 1].session_id());
+    }
     return envelope.SerializePartialAsString();
   }
 
@@ -140,6 +145,10 @@ class ServerScript {
       for (const control::Region& region : reply.list().regions()) described(region);
     if (reply.has_stat()) described(reply.stat().region());
     if (reply.has_create()) described(reply.create().region());
+    if (reply.has_sessions())
+      require(
+          static_cast<std::size_t>(reply.sessions().sessions_size()) <= control::kSessionsPerPage,
+          "a page of sessions is bounded");
     if (reply.has_usage())
       require(reply.usage().pool_used_bytes() + reply.usage().pool_freeing_bytes() <=
                   reply.usage().pool_bytes(),

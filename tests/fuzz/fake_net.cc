@@ -208,8 +208,8 @@ void FuzzServer::start() {
   listener_ = listener.get();
   detail::ListenerSet listeners;
   listeners.add(std::move(listener));
-  detail::StatusEndpoint status{std::make_shared<detail::ServerStatusReport>(
-      config_.limits, std::vector<RefusedTransport>{})};
+  detail::StatusEndpoint status{
+      std::make_shared<detail::ServerStatusReport>(std::vector<RefusedTransport>{})};
   registry_ = metrics::Registry::create().value();
   core_ =
       detail::ServerCore::start_behind(config_, detail::ServerMetrics::create(registry_).value(),
@@ -244,6 +244,7 @@ void FuzzServer::end_run() {
   // Waits until the control thread has closed the connections. It then gives jobs to the worker.
   await([this] { return core_->session_count() == 0; }, "no session is left");
   settle();
+  core_->drain().end();  // the next run gets regions and grants
   const bool kept = registry_->value("remora_server_sessions_kept").value() != 0;
   // The server keeps sessions that a client may resume: the next run gets a new server.
   if (kept || ++runs_ % 4096 == 0) {

@@ -97,6 +97,10 @@ std::vector<std::string> others() {
             r.mutable_resize()->set_name("r");
             r.mutable_resize()->set_size_bytes(16384);
           }),
+          asked([](Request& r) { r.mutable_sessions(); }),
+          asked([](Request& r) { r.mutable_end_session()->set_session_id(1); }),
+          asked([](Request& r) { r.mutable_drain()->set_drain(control::DRAIN_BEGIN); }),
+          asked([](Request& r) { r.mutable_drain()->set_drain(control::DRAIN_END); }),
           asked([](Request& r) { r.mutable_goodbye(); })};
 }
 

@@ -23,6 +23,14 @@ class TokenBucket {
     bucket.max_ = bucket.left_ = static_cast<double>(count);
     return bucket;
   }
+  /// Another bound from now on. Tokens that are left stay, as many as the new bound allows.
+  void set_per_second(std::uint32_t per_second) noexcept {
+    set_bound(static_cast<double>(per_second), 2 * static_cast<double>(per_second));
+  }
+  /// The same of a bucket of a_minute().
+  void set_per_minute(std::uint32_t count) noexcept {
+    set_bound(static_cast<double>(count) / 60, static_cast<double>(count));
+  }
 
   /// Whether one more at `now` is within the bound; times never go back.
   [[nodiscard]] bool admits(Clock::time_point now) noexcept {
@@ -42,6 +50,12 @@ class TokenBucket {
   }
 
  private:
+  void set_bound(double per_second, double max) noexcept {
+    per_second_ = per_second;
+    max_ = max;
+    left_ = std::min(left_, max_);
+  }
+
   double per_second_;
   double max_;
   double left_ = max_;

@@ -25,6 +25,8 @@ inline constexpr std::uint32_t kVersionNewest = 2;
 inline constexpr std::size_t kExtentsPerPage = 128;
 /// Regions in one reply: 64 × at most 200 bytes.
 inline constexpr std::size_t kRegionsPerPage = 64;
+/// Sessions in one reply: 32 × at most 350 bytes.
+inline constexpr std::size_t kSessionsPerPage = 32;
 
 /// Longest ttl of a region: 365 days.
 inline constexpr std::uint64_t kMaxTtlMs = std::uint64_t{365} * 24 * 3600 * 1000;

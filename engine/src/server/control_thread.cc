@@ -75,6 +75,9 @@ void ControlThread::stop() noexcept {
 void ControlThread::on_period() noexcept {
   server_.status_report().beat();
   look_at_devices();
+  const auto patience = server_.limits().handshake_timeout;
+  for (const auto& listener : server_.listeners().listeners())
+    listener->set_handshake_timeout(patience);
   end_late_sessions();
   end_silent_sessions();
   release_lapsed_sessions();
@@ -115,7 +118,7 @@ void ControlThread::accept(Listener& listener) noexcept {
   // connect and leave faster than that, new connections wait in the kernel.
   // They wait there as well while the server owes an answer to as many as may be in their
   // handshake.
-  const std::size_t max = server_.config().limits.pending_handshakes_max;
+  const std::size_t max = server_.limits().pending_handshakes_max;
   if (server_.session_table().ending_count() > max || handshake_limit_.all_wait_for_server(max))
     return std::this_thread::sleep_for(kListenerPause);
   auto arrived = listener.accept();
@@ -138,7 +141,7 @@ void ControlThread::add(std::unique_ptr<transport::ServerEndpoint> endpoint) noe
       std::make_shared<ServerSession>(server_, random_id(), random_id(), std::move(endpoint));
   // Sessions before and after the handshake have limits of their own: connections that send no
   // hello cannot take the place of clients.
-  const std::size_t max = server_.config().limits.pending_handshakes_max;
+  const std::size_t max = server_.limits().pending_handshakes_max;
   if (const auto oldest = handshake_limit_.add(session, max))
     end_unfinished_handshake(*oldest, true);
   // The watch's handler runs on this thread, so it cannot run before the session is in the table.
@@ -248,7 +251,7 @@ void ControlThread::end_silent_sessions() noexcept {
     server_.renew_restored(now);
   }
   const auto lease =
-      std::chrono::duration_cast<std::chrono::milliseconds>(server_.config().limits.session_lease);
+      std::chrono::duration_cast<std::chrono::milliseconds>(server_.limits().session_lease);
   for (const auto& session : server_.session_table().silent(now, lease_floor_)) {
     const std::uint64_t id = session->id();
     if (silent_lines_.allows(Clock::now()))

@@ -13,6 +13,9 @@ std::optional<EndingCause> ending_cause(ServerMetrics::SessionEnd why) noexcept 
                          "no longer one of the server's clients"};
     case SessionEnd::kStopped:
       return EndingCause{Code::kConnectionLost, Reason::kDraining, "the server stops"};
+    case SessionEnd::kByAdmin:
+      return EndingCause{Code::kConnectionLost, Reason::kRevoked,
+                         "an administrator of the server has ended it"};
     // The client may resume this session. So the reason is not kLapsed, with which it may not.
     case SessionEnd::kLapsed:
       return EndingCause{Code::kConnectionLost, Reason::kSilent, "limits.session_lease"};

@@ -52,7 +52,7 @@ control::Event EventSender::revoking(std::uint64_t grant_id, Reason reason) cons
   revoking.set_grant_id(grant_id);
   revoking.set_reason(static_cast<std::uint32_t>(reason));
   revoking.set_grace_ms(static_cast<std::uint64_t>(
-      std::chrono::ceil<std::chrono::milliseconds>(server_.config().limits.revoke_grace).count()));
+      std::chrono::ceil<std::chrono::milliseconds>(server_.limits().revoke_grace).count()));
   return event;
 }
 

@@ -44,7 +44,7 @@ GrantSet::~GrantSet() {
 }
 
 Status GrantSet::has_room_for(const RegionEntry& region, Before before) const {
-  const config::Limits& limits = server_.config().limits;
+  const config::Limits limits = server_.limits();
   std::uint64_t count = grants_.size() + reserved_;
   std::uint64_t size_bytes = open_bytes_ + reserved_bytes_ + region.info().size_bytes;
   if (before == Before::kThoseOfTheRegionGo)

@@ -49,21 +49,27 @@ bool is_narrower(const RegionInfo& before, const RegionInfo& now) {
 
 }  // namespace
 
-RegionManager::RegionManager(const config::ServerConfig& config, const ServerMetrics& metrics,
-                             const ListenerSet& listeners, std::shared_ptr<Pool> pool,
-                             Worker& worker, RegionJournal* journal)
+RegionManager::RegionManager(const config::ServerConfig& config, const RunningLimits& limits,
+                             const ServerMetrics& metrics, const ListenerSet& listeners,
+                             std::shared_ptr<Pool> pool, Worker& worker, RegionJournal* journal)
     : config_{config},
+      limits_{limits},
       metrics_{metrics},
       listeners_{listeners},
       worker_{worker},
       pool_{std::move(pool)},
-      catalog_{pool_, config.limits.regions_max, journal},
-      revocations_{config.limits.revoke_grace},
+      catalog_{pool_, limits.get().regions_max, journal},
+      revocations_{limits.get().revoke_grace},
       allocation_queue_{[this](std::uint64_t size_bytes) { return pool_->must_wait(size_bytes); }} {
 }
 
 void RegionManager::start() {
   pool_->on_cleaned([this] { run_waiting(); });
+}
+
+void RegionManager::take_limits() {
+  catalog_.set_regions_max(limits_.get().regions_max);
+  worker_.enqueue([this] { revocations_.set_grace(limits_.get().revoke_grace); });
 }
 
 void RegionManager::remove_outdated() {
@@ -114,7 +120,7 @@ Status RegionManager::create_configured(const StepsFor& steps_for, const std::st
         .access = access_from(region)};
     const std::string device = first_device_for(spec);
     auto created =
-        create(std::move(spec), device, {}, deadline_after(config_.limits.request_timeout),
+        create(std::move(spec), device, {}, deadline_after(limits_.get().request_timeout),
                steps_for(done_bytes, total_bytes), 0);
     if (!created) return created.error().with_subject("regions: " + region.name);
     done_bytes += region.size_bytes;
@@ -199,7 +205,7 @@ std::string RegionManager::first_device_for(const RegionSpec& spec) const {
 
 Result<RegionInfo> RegionManager::create(RegionSpec spec) {
   const std::string device = first_device_for(spec);
-  return create(std::move(spec), device, {}, deadline_after(config_.limits.request_timeout));
+  return create(std::move(spec), device, {}, deadline_after(limits_.get().request_timeout));
 }
 
 Status RegionManager::remove(std::string_view name, Removal removal) {
@@ -288,7 +294,7 @@ Result<RegionInfo> RegionManager::resize(std::string_view name, std::uint64_t si
   auto status = std::make_shared<Status>(Error{Code::kClosed, "resize"});
   auto ended = std::make_shared<std::promise<void>>();
   const auto end_known = ended->get_future();
-  const Deadline deadline = deadline_after(config_.limits.request_timeout);
+  const Deadline deadline = deadline_after(limits_.get().request_timeout);
   worker_.enqueue([this, region = *found, size_bytes, deadline, status, ended = std::move(ended)] {
     const auto end = [status, ended](const Status& how) {
       *status = how;

@@ -23,6 +23,7 @@
 #include "server/memory/catalog.h"
 #include "server/memory/pool.h"
 #include "server/revocation_coordinator.h"
+#include "server/running_limits.h"
 #include "server/server_metrics.h"
 #include "server/worker.h"
 
@@ -32,9 +33,9 @@ namespace remora::detail {
 class RegionManager {
  public:
   /// All but the pool outlive this.
-  RegionManager(const config::ServerConfig& config, const ServerMetrics& metrics,
-                const ListenerSet& listeners, std::shared_ptr<Pool> pool, Worker& worker,
-                RegionJournal* journal = nullptr);
+  RegionManager(const config::ServerConfig& config, const RunningLimits& limits,
+                const ServerMetrics& metrics, const ListenerSet& listeners,
+                std::shared_ptr<Pool> pool, Worker& worker, RegionJournal* journal = nullptr);
   RegionManager(const RegionManager&) = delete;
   RegionManager& operator=(const RegionManager&) = delete;
 
@@ -48,6 +49,9 @@ class RegionManager {
 
   /// Once the worker runs: requests that wait for memory go on when there is more.
   void start();
+  /// Any thread: limits.regions_max and limits.revoke_grace have changed. The worker takes the
+  /// latter as its next job.
+  void take_limits();
   /// Cancels the populating of memory by the worker; create() fails from now on where it needs it.
   void cancel_populating() noexcept { populating_.request_stop(); }
   /// The pool calls nothing any more.
@@ -110,6 +114,7 @@ class RegionManager {
   void remove_expired();
 
   const config::ServerConfig& config_;
+  const RunningLimits& limits_;
   const ServerMetrics& metrics_;
   const ListenerSet& listeners_;
   Worker& worker_;

@@ -56,7 +56,32 @@ Status RegionRequests::may_open(const RegionEntry& region, std::uint32_t rights)
   return {};
 }
 
+Status RegionRequests::may_administer(Operation operation) const {
+  const auto requester = asker();
+  if (!requester) return requester.error();
+  if (requester->client == nullptr || requester->client->admin) return {};
+  return Error{Code::kNoRight, operation}.with_subject(requester->client->name +
+                                                       ": needs clients[].admin");
+}
+
+std::optional<Error> RegionRequests::refused_by_drain(const Request& request) const {
+  if (!server_.drain().requested()) return std::nullopt;
+  const auto refused = [](Operation operation, const std::string& name) {
+    return Error{Code::kBusy, operation}.with_subject(name).with_reason(Reason::kDraining);
+  };
+  switch (request.body_case()) {
+    case Request::kCreate: return refused("create", request.create().region().name());
+    case Request::kOpen: return refused("open", request.open().name());
+    case Request::kFence: return refused("fence", request.fence().name());
+    default: return std::nullopt;
+  }
+}
+
 bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& request) {
+  if (const auto refused = refused_by_drain(request)) {
+    session_.reply_later(asked, *refused);
+    return true;
+  }
   switch (request.body_case()) {
     case Request::kCreate: create_when_there(asked, request.create()); return true;
     case Request::kOpen:
@@ -176,7 +201,7 @@ Result<ServerReply> RegionRequests::create(const control::CreateRequest& request
 void RegionRequests::create_when_there(const ServerRequest& asked,
                                        const control::CreateRequest& request) {
   auto created = create(request);
-  const Deadline deadline = deadline_after(asked.arrived, server_.config().limits.request_timeout);
+  const Deadline deadline = deadline_after(asked.arrived, server_.limits().request_timeout);
   if (created || created.error().code() != Code::kTimedOut || Clock::now() >= deadline)
     return session_.reply_later(asked, std::move(created));
   server_.regions().allocation_queue().join(
@@ -311,15 +336,14 @@ void RegionRequests::resize(const ServerRequest& asked, const control::ResizeReq
     const KnownClient* const owner = registry->find(region->fixed_info().owner);
     return owner == nullptr ? Status{} : check_quota(*owner, more_bytes);
   };
-  server_.regions().resize(region, request.size_bytes(),
-                           deadline_after(asked.arrived, server_.config().limits.request_timeout),
-                           may, [this, keep, asked, region](const Status& resized) {
-                             if (!resized) return session_.reply_later(asked, resized.error());
-                             ServerReply answer;
-                             *answer.reply.mutable_resize()->mutable_region() =
-                                 control::to_message(region->info());
-                             session_.reply_later(asked, std::move(answer));
-                           });
+  server_.regions().resize(
+      region, request.size_bytes(), deadline_after(asked.arrived, server_.limits().request_timeout),
+      may, [this, keep, asked, region](const Status& resized) {
+        if (!resized) return session_.reply_later(asked, resized.error());
+        ServerReply answer;
+        *answer.reply.mutable_resize()->mutable_region() = control::to_message(region->info());
+        session_.reply_later(asked, std::move(answer));
+      });
 }
 
 Status RegionRequests::may_fence(const RegionEntry& region, std::uint32_t rights) const {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ class RegionRequests {
   /// Serves all removals but REMOVAL_NOW, which serve_in_turn() serves.
   Result<ServerReply> remove(const control::RemoveRequest& request);
   Result<ServerReply> usage();
+  /// Whether the client may manage the server. Errors: kNoRight, those of asker().
+  [[nodiscard]] Status may_administer(Operation operation) const;
   /// Removes the regions of Lifetime::kSession.
   void remove_own();
   /// Takes over the regions of the session that this session resumes.
@@ -62,6 +65,8 @@ class RegionRequests {
   /// Errors: those of may_open() and GrantSet::has_room_for(); kNoRight.
   [[nodiscard]] Status may_fence(const RegionEntry& region, std::uint32_t rights) const;
 
+  /// The error of a request for a region or a grant, while the server is drained by request.
+  [[nodiscard]] std::optional<Error> refused_by_drain(const control::Request& request) const;
   void run_in_turn(const ServerRequest& asked, const std::string& name, TurnJob job,
                    RevocationCoordinator::Turn turn = RevocationCoordinator::Turn::kAlone);
   void create_when_there(const ServerRequest& asked, const control::CreateRequest& request);

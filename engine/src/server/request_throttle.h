@@ -25,6 +25,10 @@ class RequestThrottle {
   explicit RequestThrottle(std::uint32_t requests_per_second) noexcept
       : bucket_{requests_per_second} {}
 
+  /// From now on.
+  void set_rate(std::uint32_t requests_per_second) noexcept {
+    bucket_.set_per_second(requests_per_second);
+  }
   /// Whether one more request may be served at `now`.
   [[nodiscard]] bool admits(Clock::time_point now) noexcept { return bucket_.admits(now); }
   /// When the next one may be. After admits().

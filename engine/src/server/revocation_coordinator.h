@@ -51,6 +51,8 @@ class RevocationCoordinator {
   RevocationCoordinator(const RevocationCoordinator&) = delete;
   RevocationCoordinator& operator=(const RevocationCoordinator&) = delete;
 
+  /// For the revocations that begin from now on.
+  void set_grace(std::chrono::nanoseconds grace) noexcept { grace_ = grace; }
   /// Before any revocation. Errors: kSystem.
   Status open() { return timer_.open(); }
   /// Readable when tick() has something to do: the control thread then has the worker call it.

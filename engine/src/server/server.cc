@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -107,6 +108,11 @@ Status Server::set_clients(const std::vector<config::ClientConfig>& clients) con
   return core_->set_clients(clients);
 }
 
+Status Server::set_limits(const config::Limits& limits) const {
+  if (core_ == nullptr) return closed("set_limits", core_);
+  return core_->set_limits(limits);
+}
+
 Result<RegionView> Server::view(std::string_view region) const {
   if (core_ == nullptr) return closed("view", core_);
   if (core_->ended()) return Error{Code::kClosed, "view"};
@@ -145,7 +151,7 @@ Result<RegionInfo> Server::resize_region(std::string_view name, std::uint64_t si
 
 std::vector<RegionInfo> Server::regions() const {
   if (core_ == nullptr) return {};
-  auto regions = core_->catalog().list("", core_->config().limits.regions_max);
+  auto regions = core_->catalog().list("", SIZE_MAX);
   for (RegionInfo& region : regions) region.memory_id = core_->memory_id();
   return regions;
 }

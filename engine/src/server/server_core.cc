@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include <remora/config/describe.h>
 #include <remora/config/units.h>
 
 #include "base/log.h"
@@ -95,8 +96,7 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start(const config::ServerConfig
   if (!listeners) return listeners.error();
   auto status = StatusEndpoint::open(
       config.metrics, metrics->registry(),
-      std::make_shared<ServerStatusReport>(config.limits, std::move(refused), config.rdma),
-      options.stop);
+      std::make_shared<ServerStatusReport>(std::move(refused), config.rdma), options.stop);
   if (!status) return status.error();
   return start_behind(config, std::move(*metrics), std::move(*listeners), std::move(*status),
                       options);
@@ -222,15 +222,16 @@ ServerCore::ServerCore(config::ServerConfig config, ServerMetrics metrics,
                        std::shared_ptr<Pool> pool, ListenerSet listeners, StatusEndpoint status,
                        std::unique_ptr<WarmMemory> warm)
     : config_{std::move(config)},
+      limits_{config_.limits},
       metrics_{std::move(metrics)},
       boot_id_{random_id()},
       warm_{std::move(warm)},
       memory_id_{warm_ == nullptr ? random_id() : warm_->memory_id()},
-      sessions_{config_, metrics_},
+      sessions_{config_, limits_, metrics_},
       listeners_{std::move(listeners)},
       status_{std::move(status)},
       notifier_{metrics_},
-      regions_{config_, metrics_, listeners_, std::move(pool), worker_, warm_.get()},
+      regions_{config_, limits_, metrics_, listeners_, std::move(pool), worker_, warm_.get()},
       drain_{*this},
       ender_{*this},
       control_{*this} {}
@@ -248,7 +249,7 @@ Status ServerCore::begin() {
   regions_.pool().accept();
   remove_orphans();
   const Clock::time_point now = Clock::now();
-  if (restored_.size() != 0) catalog().hold_all(now + config_.limits.session_keep);
+  if (restored_.size() != 0) catalog().hold_all(now + limits().session_keep);
   renew_restored(now);
   if (auto status = control_.start(); !status) return status;
   begun_.store(true);
@@ -315,7 +316,7 @@ void ServerCore::leave_memory() noexcept {
 }
 
 void ServerCore::renew_restored(Clock::time_point now) noexcept {
-  const Deadline until = now + config_.limits.session_keep;
+  const Deadline until = now + limits().session_keep;
   restored_.renew(until);
   if (restored_.size() != 0) catalog().hold_longer(until);
 }
@@ -347,8 +348,7 @@ Status ServerCore::alive() const {
   const Error stands{Code::kTimedOut, "progress of the server"};
   if (const metrics::Health control = status_.report().health(); !control.ok)
     return stands.with_subject(control.text);
-  if (const auto age = worker_.progress_age();
-      age >= kRequestTimeouts * config_.limits.request_timeout)
+  if (const auto age = worker_.progress_age(); age >= kRequestTimeouts * limits().request_timeout)
     return stands.with_subject("a request is at work without a step for " +
                                std::to_string(age.count()) + " s");
   return {};
@@ -365,6 +365,23 @@ Status ServerCore::set_clients(const std::vector<config::ClientConfig>& clients)
     return Error{Code::kInvalidArgument, "clients"}.with_subject(wrong[0].key + ": " +
                                                                  wrong[0].message);
   ender_.end_removed(sessions_.set_clients(std::make_shared<const ClientRegistry>(clients)));
+  return {};
+}
+
+Status ServerCore::set_limits(const config::Limits& limits) {
+  config::ServerConfig before;
+  before.pool.size_bytes = config::kPoolPageBytes;
+  before.limits = limits_.get();
+  config::ServerConfig after = before;
+  after.limits = limits;
+  if (const config::Diagnostics wrong = config::validate(after); !wrong.empty())
+    return Error{Code::kInvalidArgument, "limits"}.with_subject(wrong[0].key + ": " +
+                                                                wrong[0].message);
+  for (const std::string& key : config::differing_keys(before, after))
+    if (!config::reload_rule(key).taken)
+      return Error{Code::kUnsupported, "set_limits: a running server keeps it"}.with_subject(key);
+  limits_.set(limits);
+  regions_.take_limits();
   return {};
 }
 

@@ -32,6 +32,7 @@
 #include "server/pool_metrics.h"
 #include "server/region_manager.h"
 #include "server/registration_threads.h"
+#include "server/running_limits.h"
 #include "server/server_drain.h"
 #include "server/server_metrics.h"
 #include "server/server_session.h"
@@ -81,13 +82,17 @@ class ServerCore {
   void expedite_stop() noexcept { drain_.expedite(); }
 
   // The parts.
+  /// As the server was started with; its limits are those of then: see limits().
   [[nodiscard]] const config::ServerConfig& config() const noexcept { return config_; }
+  /// The limits as they are now. Any thread.
+  [[nodiscard]] config::Limits limits() const noexcept { return limits_.get(); }
   [[nodiscard]] const ServerMetrics& metrics() const noexcept { return metrics_; }
   [[nodiscard]] const ListenerSet& listeners() const noexcept { return listeners_; }
   [[nodiscard]] SessionTable& session_table() noexcept { return sessions_; }
   [[nodiscard]] const SessionTable& session_table() const noexcept { return sessions_; }
   [[nodiscard]] SessionEnder& ender() noexcept { return ender_; }
   [[nodiscard]] ControlThread& control() noexcept { return control_; }
+  [[nodiscard]] ServerDrain& drain() noexcept { return drain_; }
   [[nodiscard]] RegionManager& regions() noexcept { return regions_; }
   [[nodiscard]] const RegionManager& regions() const noexcept { return regions_; }
   [[nodiscard]] Catalog& catalog() noexcept { return regions_.catalog(); }
@@ -139,7 +144,9 @@ class ServerCore {
   [[nodiscard]] bool asks_for_keys() const noexcept { return config_.auth == config::Auth::kKeys; }
   /// See Server::set_clients().
   Status set_clients(const std::vector<config::ClientConfig>& clients);
-  /// The event for a session that is admitted while the server stops.
+  /// See Server::set_limits().
+  Status set_limits(const config::Limits& limits);
+  /// The event for a session that is admitted while the server stops or is drained.
   [[nodiscard]] std::optional<control::Event> draining() const { return drain_.event(); }
   /// Worker: counts a refusal, and logs a few a second.
   void note_refused(ServerMetrics::Refusal why, const ServerSession& session,
@@ -165,6 +172,7 @@ class ServerCore {
   Status begin();
 
   const config::ServerConfig config_;
+  RunningLimits limits_;
   const ServerMetrics metrics_;
   const std::uint64_t boot_id_;
   const std::unique_ptr<WarmMemory> warm_;  ///< outlives the catalog of the regions

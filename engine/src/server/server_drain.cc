@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kTellTime{200};
 }  // namespace
 
 void ServerDrain::await_clients() noexcept {
-  const Deadline until = deadline_after(server_.config().limits.drain_timeout);
+  const Deadline until = deadline_after(server_.limits().drain_timeout);
   // Set first, so that sessions which are admitted from now on get the event, too.
   until_.store(until.time_since_epoch().count());
   SessionTable& sessions = server_.session_table();
@@ -36,8 +36,22 @@ void ServerDrain::await_clients() noexcept {
               expedited_ ? "" : " within limits.drain_timeout");
 }
 
+void ServerDrain::begin() {
+  const Deadline until = deadline_after(server_.limits().drain_timeout);
+  // Set first, as for a stop.
+  requested_until_.store(until.time_since_epoch().count());
+  server_.status_report().set_drained(true);
+  tell_all(*event());
+}
+
+void ServerDrain::end() noexcept {
+  requested_until_.store(0);
+  server_.status_report().set_drained(false);
+}
+
 std::optional<control::Event> ServerDrain::event() const {
-  const Clock::rep until = until_.load();
+  Clock::rep until = until_.load();
+  if (until == 0) until = requested_until_.load();
   if (until == 0) return std::nullopt;
   const auto left = Clock::time_point{Clock::duration{until}} - Clock::now();
   control::Event event;

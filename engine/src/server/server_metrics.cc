@@ -9,8 +9,9 @@ namespace remora::detail {
 
 namespace {
 constexpr std::array<const char*, static_cast<std::size_t>(RequestKind::kCount)> kRequestNames{
-    "hello",  "create", "open",  "extents", "close",  "list",        "stat",      "remove",  "ping",
-    "notify", "prove",  "usage", "fence",   "resize", "grant_state", "event_ack", "reattach"};
+    "hello",       "create",    "open",     "extents",  "close",       "list",  "stat",
+    "remove",      "ping",      "notify",   "prove",    "usage",       "fence", "resize",
+    "grant_state", "event_ack", "reattach", "sessions", "end_session", "drain"};
 constexpr TransportKind kKindsServed[] = {TransportKind::kRdma, TransportKind::kShm,
                                           TransportKind::kTcp};
 constexpr std::array<const char*, static_cast<std::size_t>(ServerMetrics::Limit::kCount)> kLimits{
@@ -73,8 +74,8 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
        registry->counter("remora_server_requests_delayed_total",
                          "Control requests that waited, for limits.requests_per_second."));
   constexpr std::array<const char*, static_cast<std::size_t>(SessionEnd::kCount)> kEnds{
-      "left",     "lost",    "lapsed",         "protocol", "refused",
-      "no_hello", "stopped", "unknown_client", "key_kept", "handed_over"};
+      "left",    "lost",           "lapsed",   "protocol",    "refused", "no_hello",
+      "stopped", "unknown_client", "key_kept", "handed_over", "by_admin"};
   for (std::size_t end = 0; end < kEnds.size(); ++end)
     keep(made.sessions_ended_[end],
          registry->counter("remora_server_sessions_ended_total",

@@ -32,6 +32,9 @@ enum class RequestKind : std::size_t {
   kGrantState,
   kEventAck,
   kReattach,
+  kSessions,
+  kEndSession,
+  kDrain,
   kCount
 };
 
@@ -55,6 +58,7 @@ class ServerMetrics {
     kUnknownClient,  ///< the server does not know its client any more
     kKeyKept,        ///< a device did not invalidate a key of the session
     kHandedOver,     ///< the next process serves its memory, and its client goes on there
+    kByAdmin,        ///< an administrator has ended it
     kCount
   };
   void session_ended(SessionEnd end) const noexcept;

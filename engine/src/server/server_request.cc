@@ -20,6 +20,9 @@ RequestKind kind_of(const control::Request& request) noexcept {
     case control::Request::kGrantState: return RequestKind::kGrantState;
     case control::Request::kEventAck: return RequestKind::kEventAck;
     case control::Request::kReattach: return RequestKind::kReattach;
+    case control::Request::kSessions: return RequestKind::kSessions;
+    case control::Request::kEndSession: return RequestKind::kEndSession;
+    case control::Request::kDrain: return RequestKind::kDrain;
     case control::Request::kGoodbye:
     case control::Request::kPing:
     case control::Request::BODY_NOT_SET: break;

@@ -45,8 +45,9 @@ ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t
       grants_{server, *this},
       notices_{server, id, connection_, grants_.names()},
       region_requests_{server, *this},
-      throttle_{server.config().limits.requests_per_second},
-      resumptions_{TokenBucket::a_minute(server.config().limits.resumes_per_minute)} {
+      admin_requests_{server, *this, region_requests_},
+      throttle_{server.limits().requests_per_second},
+      resumptions_{TokenBucket::a_minute(server.limits().resumes_per_minute)} {
   server_.session_table().count_made();
   server_.metrics().session_began(this->endpoint().kind());
 }
@@ -188,7 +189,7 @@ Result<Resumption> ServerSession::restore(const control::Resume& wanted) {
     returning_ = true;
     connection_.leave_pings_to_worker(true);
     server_.restored_sessions().await_return(*claimed, mapping->process_id(),
-                                             Clock::now() + server_.config().limits.session_keep);
+                                             Clock::now() + server_.limits().session_keep);
   }
   std::uint64_t named = 0;
   for (const std::uint64_t grant_id : wanted.grants()) named = std::max(named, grant_id);
@@ -202,7 +203,7 @@ void ServerSession::note_for_next_process() {
   WarmMemory* const warm = server_.warm();
   if (warm == nullptr) return;
   const bool resumable =
-      handshake_.resumable() && server_.config().limits.session_keep > std::chrono::nanoseconds{0};
+      handshake_.resumable() && server_.limits().session_keep > std::chrono::nanoseconds{0};
   const transport::MappingClient* const mapping = endpoint().mapping_client();
   if (!resumable && mapping == nullptr) return;
   const std::uint64_t process = mapping == nullptr ? 0 : mapping->process_id();
@@ -283,6 +284,7 @@ RequestOutcome ServerSession::serve(const RequestThrottle::SharedMessage& messag
     return RequestOutcome::kProtocolViolation;
   if (exempt_from_throttle(envelope->request())) return serve_now(*envelope, *message, arrived);
   const bool first = throttle_.empty();
+  throttle_.set_rate(server_.limits().requests_per_second);
   if (first && throttle_.admits(arrived)) return serve_now(*envelope, *message, arrived);
   throttle_.push({message, arrived});
   server_.metrics().request_delayed();
@@ -313,10 +315,15 @@ RequestOutcome ServerSession::serve_now(const control::Envelope& envelope,
                                         Clock::time_point arrived) {
   const ServerRequest asked{envelope.id(), kind_of(envelope.request()), arrived};
   if (region_requests_.serve_in_turn(asked, envelope.request())) return RequestOutcome::kAnswered;
+  if (envelope.request().has_end_session()) {
+    admin_requests_.end_session(asked, envelope.request().end_session());
+    return RequestOutcome::kAnswered;
+  }
   return reply(asked, answer(envelope.request(), message.bytes));
 }
 
 void ServerSession::serve_delayed() {
+  throttle_.set_rate(server_.limits().requests_per_second);
   while (!throttle_.empty() && !over() && throttle_.admits(Clock::now())) {
     const RequestOutcome outcome = serve_first_delayed();
     if (outcome == RequestOutcome::kAnswered) continue;
@@ -342,7 +349,7 @@ RequestOutcome ServerSession::serve_first_delayed() {
 void ServerSession::note_delayed(Clock::time_point now) {
   if (!throttle_.may_log(now) || !server_.may_log_delayed(now)) return;
   log::info("session {:x} ({}): more requests than limits.requests_per_second ({}): they wait",
-            id(), endpoint().peer(), server_.config().limits.requests_per_second);
+            id(), endpoint().peer(), server_.limits().requests_per_second);
 }
 
 void ServerSession::reply_later(const ServerRequest& asked, Result<ServerReply> answered) {
@@ -410,6 +417,9 @@ Result<ServerReply> ServerSession::answer(const Request& request, Raw raw) {
     }
     case Request::kGrantState: return grants_.state(request.grant_state());
     case Request::kEventAck: return acknowledge(request.event_ack());
+    case Request::kSessions: return admin_requests_.sessions(request.sessions());
+    case Request::kDrain: return admin_requests_.drain(request.drain());
+    case Request::kEndSession:  // see serve_now()
     // RegionRequests serves these: see RegionRequests::serve_in_turn().
     case Request::kCreate:
     case Request::kOpen:

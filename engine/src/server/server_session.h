@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/token_bucket.h"
 #include "protocol/messages.h"
+#include "server/admin_requests.h"
 #include "server/event_sender.h"
 #include "server/grant_set.h"
 #include "server/region_requests.h"
@@ -79,8 +80,9 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Whether the client of `other` may resume this session by `resume`.
   [[nodiscard]] bool may_be_resumed(const control::Resume& resume,
                                     const ServerSession& other) const noexcept;
-  /// Counts a resumption. False: the client resumes the session more often than it may.
-  [[nodiscard]] bool admits_resumption(Clock::time_point now) noexcept {
+  /// Counts a resumption. False: the client resumes the session more often than `per_minute`.
+  [[nodiscard]] bool admits_resumption(Clock::time_point now, std::uint32_t per_minute) noexcept {
+    resumptions_.set_per_minute(per_minute);
     return resumptions_.admits(now);
   }
 
@@ -166,6 +168,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   GrantSet grants_;
   SessionNotices notices_;
   RegionRequests region_requests_;
+  AdminRequests admin_requests_;
   RequestThrottle throttle_;
   TokenBucket resumptions_;  ///< limits how often the client resumes the session
   std::atomic<bool> detached_{false};

@@ -186,13 +186,15 @@ metrics::Health ServerStatusReport::health() const {
 std::vector<std::string> ServerStatusReport::unready() const {
   if (draining_.load()) return {"stopping: new sessions are refused"};
   std::vector<std::string> reasons;
+  if (drained_.load())
+    reasons.emplace_back("drained by an administrator: no region is created or opened");
   const metrics::Health alive = health();
   if (!alive.ok) reasons.push_back(alive.text);
   const MutexLock lock{mutex_};
   if (core_ == nullptr) return {"starting: the pool and its regions are being made"};
   // A full server counts as ready: a supervisor may restart a server that is not ready, and the
   // clients would lose their data.
-  if (const std::chrono::seconds busy = core_->job_age(); busy >= limits_.request_timeout)
+  if (const std::chrono::seconds busy = core_->job_age(); busy >= core_->limits().request_timeout)
     reasons.push_back("busy: one control request has taken " + std::to_string(busy.count()) +
                       " s, more than limits.request_timeout; others wait");
   for (const transport::DeviceState& state : core_->listeners().device_states())

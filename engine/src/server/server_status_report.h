@@ -21,14 +21,16 @@ class ServerCore;
 /// Thread-safe.
 class ServerStatusReport {
  public:
-  ServerStatusReport(const config::Limits& limits, std::vector<RefusedTransport> refused,
-                     const config::RdmaSettings& rdma = {})
-      : limits_{limits}, refused_{std::move(refused)}, rdma_{rdma} {}
+  explicit ServerStatusReport(std::vector<RefusedTransport> refused,
+                              const config::RdmaSettings& rdma = {})
+      : refused_{std::move(refused)}, rdma_{rdma} {}
 
   /// The server is ready. The report is made from `core` from now on, until close().
   void open(const ServerCore& core) noexcept REMORA_EXCLUDES(mutex_);
-  /// New sessions are refused.
+  /// The server stops: new sessions are refused.
   void drain() noexcept { draining_.store(true); }
+  /// Whether the server is drained by request, and gives no new grants.
+  void set_drained(bool drained) noexcept { drained_.store(drained); }
   /// On return `core` is not used any more.
   void close() noexcept REMORA_EXCLUDES(mutex_);
   /// The control thread is alive.
@@ -42,10 +44,10 @@ class ServerStatusReport {
       REMORA_EXCLUDES(mutex_);
 
  private:
-  const config::Limits limits_;
   const std::vector<RefusedTransport> refused_;
   const config::RdmaSettings rdma_;
   std::atomic<bool> draining_{false};
+  std::atomic<bool> drained_{false};
   std::atomic<Clock::rep> beat_{0};
   /// Held while a report is made from the server: locked before the locks of the server's parts.
   mutable Mutex mutex_;

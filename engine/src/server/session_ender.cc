@@ -93,6 +93,16 @@ void SessionEnder::apply_outcome(const ServerSession& session, RequestOutcome ou
   }
 }
 
+bool SessionEnder::end_by_admin(std::uint64_t id) noexcept {
+  SessionTable& table = server_.session_table();
+  if (const auto attached = table.find(id); attached != nullptr && attached->handshake_complete())
+    return end(id, SessionEnd::kByAdmin, attached.get());
+  const auto kept = table.find_kept(id);
+  if (kept == nullptr || !table.take_kept(*kept)) return false;
+  release_later(kept);
+  return true;
+}
+
 void SessionEnder::end_locked_out(const std::shared_ptr<ServerSession>& session) noexcept {
   if (end(session->id(), SessionEnd::kKeyKept, session.get())) return;
   if (server_.session_table().take_kept(*session)) release_later(session);
@@ -106,7 +116,7 @@ Result<std::shared_ptr<ServerSession>> SessionEnder::claim(const control::Resume
   if (claimed->watch != 0) server_.control().forget(claimed->watch);
   if (!claimed->too_often) return std::move(claimed->session);
   ServerSession& found = *claimed->session;
-  const std::uint32_t max = server_.config().limits.resumes_per_minute;
+  const std::uint32_t max = server_.limits().resumes_per_minute;
   if (too_often_lines_.allows(Clock::now()))
     log::warn("session {:x} ({}): more than limits.resumes_per_minute ({}); ended{}",
               resume.session_id(), found.endpoint().peer(), max, too_often_lines_.take_left_out());

@@ -49,6 +49,8 @@ class SessionEnder {
 
   /// Worker.
 
+  /// Ends a session whose client is admitted, also one that is kept. False: there is none.
+  bool end_by_admin(std::uint64_t id) noexcept;
   /// Ends the session unless the outcome is kAnswered.
   void apply_outcome(const ServerSession& session, RequestOutcome outcome) noexcept;
   /// Ends a session whose access to memory could not be taken back, also one that is kept.

@@ -150,7 +150,7 @@ control::Welcome SessionHandshake::welcome(Resumption how) const {
   for (const TransportKind kind : {TransportKind::kRdma, TransportKind::kShm, TransportKind::kTcp})
     if (server_.listeners().offers(kind)) welcome.add_transports(static_cast<std::uint32_t>(kind));
   if (version() < 2) return welcome;
-  const config::Limits& limits = server_.config().limits;
+  const config::Limits limits = server_.limits();
   const auto milliseconds = [](std::chrono::nanoseconds time) {
     return static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
@@ -159,6 +159,7 @@ control::Welcome SessionHandshake::welcome(Resumption how) const {
   welcome.set_keep_ms(milliseconds(limits.session_keep));
   welcome.set_resumed(how == Resumption::kResumed);
   welcome.set_reattach(how != Resumption::kNone && session_.restored());
+  welcome.set_administration(true);
   welcome.set_lane_keys(session_.connection().lane_keys() != nullptr);
   if (rails_) add_rails(welcome);
   return welcome;

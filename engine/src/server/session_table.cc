@@ -9,8 +9,10 @@
 
 namespace remora::detail {
 
-SessionTable::SessionTable(const config::ServerConfig& config, const ServerMetrics& metrics)
+SessionTable::SessionTable(const config::ServerConfig& config, const RunningLimits& limits,
+                           const ServerMetrics& metrics)
     : config_{config},
+      limits_{limits},
       metrics_{metrics},
       clients_{std::make_shared<ClientRegistry>(config.clients)} {}
 
@@ -71,12 +73,13 @@ std::optional<SessionTable::Ending> SessionTable::take(std::uint64_t id, Session
 /// Keeps a session that ends, if its client may resume it.
 void SessionTable::keep(Ending& ending) {
   ServerSession& session = *ending.session;
-  const auto time = config_.limits.session_keep;
+  const config::Limits limits = limits_.get();
+  const auto time = limits.session_keep;
   if (!session.handshake_complete() || !session.handshake().resumable() || !keeps_ ||
       time <= time.zero())
     return;
   // At most as many sessions are kept as may be attached.
-  if (kept_.size() >= config_.limits.sessions_max) {
+  if (kept_.size() >= limits.sessions_max) {
     const auto displaced = next_to_give_way();
     ending.displaced = std::move(displaced->second.session);
     kept_.erase(displaced);
@@ -109,6 +112,12 @@ std::vector<SessionTable::Ending> SessionTable::take_all() {
   all.reserve(attached_.size());
   while (!attached_.empty()) all.push_back(take_locked(attached_.begin()));
   return all;
+}
+
+SessionTable::Session SessionTable::find_kept(std::uint64_t id) const {
+  const MutexLock lock{mutex_};
+  const auto found = kept_.find(id);
+  return found == kept_.end() ? nullptr : found->second.session;
 }
 
 bool SessionTable::take_kept(const ServerSession& session) {
@@ -146,8 +155,9 @@ std::vector<SessionTable::Session> SessionTable::take_lapsed(Clock::time_point n
 }
 
 void SessionTable::renew_kept(Clock::time_point now) {
+  const Deadline until = now + limits_.get().session_keep;
   const MutexLock lock{mutex_};
-  for (auto& [id, kept] : kept_) kept.until = now + config_.limits.session_keep;
+  for (auto& [id, kept] : kept_) kept.until = until;
 }
 
 void SessionTable::stop_keeping() {
@@ -179,7 +189,8 @@ Result<SessionTable::Claimed> SessionTable::claim(const control::Resume& resume,
     claimed.watch = ending.watch;
     metrics_.session_ended(SessionEnd::kLost);
   }
-  claimed.too_often = !claimed.session->admits_resumption(Clock::now());
+  claimed.too_often =
+      !claimed.session->admits_resumption(Clock::now(), limits_.get().resumes_per_minute);
   return claimed;
 }
 
@@ -209,7 +220,7 @@ Status SessionTable::admit_locked(const ServerSession& session, std::size_t leav
       !clients_->knows(handshake.client_name(), handshake.proven_key()))
     return Error{Code::kConnectionRefused, "hello"}.with_reason(Reason::kAuthentication);
   if (found->second.admitted) return {};
-  const std::size_t max = config_.limits.sessions_max;
+  const std::size_t max = limits_.get().sessions_max;
   if (admitted_ - leaving >= max)
     return Error{Code::kLimitExceeded, "sessions"}
         .with_subject("limits.sessions_max")
@@ -248,15 +259,17 @@ SessionTable::Removed SessionTable::set_clients(std::shared_ptr<const ClientRegi
 
 std::vector<std::uint64_t> SessionTable::late(Clock::time_point now) const {
   std::vector<std::uint64_t> late;  // the id of a session does not change before its hello
+  const auto patience = limits_.get().handshake_timeout;
   const MutexLock lock{mutex_};
   for (const auto& [id, attached] : attached_)
-    if (attached.session->late(now, config_.limits.handshake_timeout)) late.push_back(id);
+    if (attached.session->late(now, patience)) late.push_back(id);
   return late;
 }
 
 std::vector<SessionTable::Session> SessionTable::silent(Clock::time_point now,
                                                         Clock::time_point since) const {
   std::vector<Session> silent;
+  const auto lease = limits_.get().session_lease;
   const MutexLock lock{mutex_};
   for (const auto& [id, attached] : attached_) {
     const ServerSession& session = *attached.session;
@@ -267,7 +280,7 @@ std::vector<SessionTable::Session> SessionTable::silent(Clock::time_point now,
         session.connection().has_unanswered())
       continue;
     const Clock::time_point heard = std::max(session.connection().last_heard(), since);
-    if (now - heard > config_.limits.session_lease) silent.push_back(attached.session);
+    if (now - heard > lease) silent.push_back(attached.session);
   }
   return silent;
 }
@@ -307,6 +320,26 @@ std::vector<std::pair<std::string, SessionTable::Session>> SessionTable::list(
   std::partial_sort(found.begin(), end, found.end());
   found.erase(end, found.end());
   return found;
+}
+
+std::vector<SessionTable::Session> SessionTable::page(std::uint64_t after, std::size_t max) const {
+  std::vector<std::pair<std::uint64_t, Session>> found;
+  {
+    const MutexLock lock{mutex_};
+    found.reserve(admitted_ + kept_.size());
+    for (const auto& [id, attached] : attached_)
+      if (attached.admitted && id > after) found.emplace_back(id, attached.session);
+    for (const auto& [id, kept] : kept_)
+      if (id > after) found.emplace_back(id, kept.session);
+  }
+  const std::size_t count = std::min(max, found.size());
+  const auto end = found.begin() + static_cast<std::ptrdiff_t>(count);
+  std::partial_sort(found.begin(), end, found.end(),
+                    [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Session> page;
+  page.reserve(count);
+  for (auto at = found.begin(); at != end; ++at) page.push_back(std::move(at->second));
+  return page;
 }
 
 std::size_t SessionTable::size() const {

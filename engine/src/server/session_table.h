@@ -23,6 +23,7 @@
 #include "base/event_loop.h"
 #include "protocol/messages.h"
 #include "server/client_registry.h"
+#include "server/running_limits.h"
 #include "server/server_metrics.h"
 
 namespace remora::detail {
@@ -35,8 +36,9 @@ class SessionTable {
   using Session = std::shared_ptr<ServerSession>;
   using SessionEnd = ServerMetrics::SessionEnd;
 
-  /// Both outlive the table.
-  SessionTable(const config::ServerConfig& config, const ServerMetrics& metrics);
+  /// All outlive the table.
+  SessionTable(const config::ServerConfig& config, const RunningLimits& limits,
+               const ServerMetrics& metrics);
   ~SessionTable();
   SessionTable(const SessionTable&) = delete;
   SessionTable& operator=(const SessionTable&) = delete;
@@ -60,6 +62,7 @@ class SessionTable {
   /// admitted meanwhile.
   std::optional<Ending> take(std::uint64_t id, SessionEnd why, const ServerSession* only);
   [[nodiscard]] std::vector<Ending> take_all();
+  [[nodiscard]] Session find_kept(std::uint64_t id) const;
   /// Takes out a session that is kept. False: it is not.
   bool take_kept(const ServerSession& session);
   /// Takes out all that are kept; from now on none is.
@@ -115,6 +118,9 @@ class SessionTable {
   /// `after` alone.
   [[nodiscard]] std::vector<std::pair<std::string, Session>> list(std::string_view after,
                                                                   std::size_t max) const;
+  /// At most `max` sessions whose clients are admitted, also those that are kept, in the order of
+  /// their ids: those with an id above `after` alone.
+  [[nodiscard]] std::vector<Session> page(std::uint64_t after, std::size_t max) const;
   /// Attached sessions.
   [[nodiscard]] std::size_t size() const;
   /// Attached sessions whose clients are admitted.
@@ -146,6 +152,7 @@ class SessionTable {
   void show_kept() const REMORA_REQUIRES(mutex_);
 
   const config::ServerConfig& config_;
+  const RunningLimits& limits_;
   const ServerMetrics& metrics_;
   std::atomic<std::size_t> living_{0};  ///< ServerSession objects
   mutable Mutex mutex_;

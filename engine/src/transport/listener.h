@@ -2,6 +2,7 @@
 
 /// Accepts the control connections of clients; the server makes a session of each.
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -33,6 +34,9 @@ class Listener {
   /// One line for logs: "shm /run/user/0/remora-7471.sock".
   [[nodiscard]] virtual std::string description() const = 0;
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
+  /// How long a client that connects from now on may take until its hello arrives; ten times a
+  /// second.
+  virtual void set_handshake_timeout(std::chrono::nanoseconds /*patience*/) noexcept {}
   /// Its connections are TCP connections of the device (iWARP), so no other listener gets its port.
   [[nodiscard]] virtual bool takes_tcp_port() const noexcept { return false; }
   /// Whether new clients can be served: an error once one could not be, for want of something at

@@ -55,6 +55,10 @@ TEST(Documents, KeyTableIsWhatTheParserChecks) {
   expect_in_page("keys.md", "keys", reference_markdown());
 }
 
+TEST(Documents, ReloadTableIsWhatTheServerGoesBy) {
+  expect_in_page("keys.md", "reload", reload_markdown());
+}
+
 // The same for a file that the code prints as a whole.
 void expect_file(const std::filesystem::path& path, const std::string& expected) {
   if (std::getenv("REMORA_UPDATE_DOCS") != nullptr) {

@@ -179,6 +179,9 @@ TEST(ServersOfVersionOne, GetNoRequestThatTheyWouldMisread) {
   ASSERT_TRUE(core) << core.error();
   const Session session{*core};
   EXPECT_EQ(session.usage().error().code(), Code::kUnsupported);
+  EXPECT_EQ(session.sessions().error().code(), Code::kUnsupported);
+  EXPECT_EQ(session.end_session(1).error().code(), Code::kUnsupported);
+  EXPECT_EQ(session.drain().error().code(), Code::kUnsupported);
   RegionSpec spec{.name = "r", .size_bytes = 4096};
   spec.access = {{.client = "*", .rights = Rights::kRead}};
   EXPECT_EQ(session.create_region(spec).error().code(), Code::kUnsupported);

@@ -3,9 +3,9 @@
 /// The table of all keys, and what is made from it.
 ///
 /// The parser checks files with this table, and `show()` prints from it. config/docs/keys.md
-/// carries `reference_markdown()`, the page remora.yaml(5) `reference_manual()`, and
-/// config/docs/server.schema.json is `reference_json_schema()`. A test compares them: documentation
-/// and behaviour cannot drift apart.
+/// carries `reference_markdown()` and `reload_markdown()`, the page remora.yaml(5)
+/// `reference_manual()`, and config/docs/server.schema.json is `reference_json_schema()`. A test
+/// compares them: documentation and behaviour cannot drift apart.
 ///
 /// Thread safety: pure functions over constants.
 
@@ -46,6 +46,22 @@ struct KeyDescription {
 
 /// Every key of a server's file, a map before its members.
 std::vector<KeyDescription> server_keys();
+
+/// What a running server does with a key when it reads its file again (SIGHUP).
+struct ReloadRule {
+  std::string_view path;  ///< a key, or a map or list, for all that is in it
+  bool taken;             ///< false: the next start takes it
+  std::string_view note;  ///< from when it counts, or why a running server keeps what it has
+};
+/// A rule for each key, by itself or by the map or list that it is in.
+[[nodiscard]] std::span<const ReloadRule> reload_rules() noexcept;
+/// The rule for the key of this path: as it stands in the table, or as differing_keys() gives it.
+[[nodiscard]] const ReloadRule& reload_rule(std::string_view path) noexcept;
+/// The limits of a running server after it has read its file again: those that it takes from
+/// `read`, the others as they are.
+[[nodiscard]] Limits reloaded(const Limits& running, const Limits& read) noexcept;
+/// reload_rules() in Markdown, as they stand in config/docs/keys.md.
+[[nodiscard]] std::string reload_markdown();
 
 /// The key table in Markdown, as it stands in config/docs/keys.md.
 [[nodiscard]] std::string reference_markdown();

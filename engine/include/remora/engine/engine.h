@@ -208,6 +208,30 @@ struct Usage {
   std::uint64_t grants = 0;              ///< of this session
 };
 
+/// A session of a server, as an administrator of the server sees it.
+struct SessionInfo {
+  std::uint64_t id = 0;        ///< never 0
+  std::string client_name{};   ///< EngineOptions::client_name
+  bool client_proven = false;  ///< by its key
+  TransportKind transport = TransportKind::kAuto;
+  std::string peer{};    ///< where the client is, as the transport says it
+  std::string device{};  ///< the server's RDMA device; empty over shm and tcp
+  /// Since its connection was accepted, or that by which its client has resumed it.
+  std::chrono::milliseconds age{0};
+  std::uint64_t open_regions = 0;  ///< one that is open twice counts twice
+  bool lost = false;               ///< it waits for its client to resume it: limits.session_keep
+  bool own = false;                ///< the session that has asked
+};
+
+/// How far the drain of a server is.
+struct DrainState {
+  bool draining = false;
+  std::chrono::milliseconds remaining{0};  ///< of limits.drain_timeout
+  std::uint64_t sessions = 0;              ///< with a client, but for the one that asks
+  std::uint64_t lost_sessions = 0;         ///< SessionInfo::lost
+  std::uint64_t open_regions = 0;          ///< of all sessions
+};
+
 /// An authenticated relation with one server, for what is not data: create, list, stat, remove.
 /// Copyable handle; regions opened through the engine share the session where they can.
 /// Thread-safe. Requests block, at most the engine's control deadline; settled() as its argument
@@ -252,6 +276,28 @@ class Session {
   Result<RegionInfo> resize_region(std::string_view name, std::uint64_t size_bytes) const;
   /// Errors: kUnsupported (a server of protocol version 1).
   Result<Usage> usage() const;
+  /// The time until the server's control thread has answered. It does not wait for requests of
+  /// other clients. Errors: kConnectionLost, also while the engine connects again.
+  Result<std::chrono::nanoseconds> ping() const;
+
+  // For an administrator of the server: `clients[].admin`, or every client where `auth` is none.
+  // Errors of all: kNoRight; kUnsupported (an older server).
+  /// The server's sessions, sorted by id, also those that wait for their clients.
+  Result<std::vector<SessionInfo>> sessions() const;
+  /// Ends the session of that id, which its client cannot resume: its handlers get kRevoked. On
+  /// return nothing of it reaches memory any more. The client may open regions again, in a new
+  /// session. Errors: kNotFound; kInvalidArgument: the id is that of this session.
+  Status end_session(std::uint64_t id) const;
+  /// Begins a drain: the server tells each session (SessionHandlers::on_drain, once for each
+  /// session), and refuses to create, open and fence regions (kBusy with kDraining), for every
+  /// client. What is open stays, and sessions resume. `/readyz` answers 503. The server ends no
+  /// session by itself: its stop, or end_session(), does. Once more: tells the sessions that have
+  /// come since. A restart ends the drain.
+  Result<DrainState> drain() const;
+  /// Ends it: regions are created and opened again.
+  Result<DrainState> end_drain() const;
+  /// Changes nothing.
+  Result<DrainState> drain_state() const;
 
  private:
   detail::OwnedShared<detail::SessionCore> core_;

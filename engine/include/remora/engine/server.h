@@ -163,6 +163,12 @@ class Server {
   /// rules is broken); kUnsupported (no `auth: keys`).
   Status set_clients(const std::vector<config::ClientConfig>& clients) const;
 
+  /// Takes these for the server's limits from now on; those that are lower end nothing that there
+  /// is. What a running server cannot change (config::reload_rule()) has to be as it was. Errors:
+  /// kInvalidArgument (the subject says which of config::validate()'s rules is broken);
+  /// kUnsupported (the subject is the key that the server keeps). Nothing is changed then.
+  Status set_limits(const config::Limits& limits) const;
+
   /// Errors: kUnknownRegion; kClosed (stopped).
   Result<RegionView> view(std::string_view region) const;
   /// Errors: as Session::create_region; kClosed (stopped).

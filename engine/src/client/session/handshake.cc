@@ -57,6 +57,7 @@ Status Handshake::say_hello(Deadline deadline) {
     begin_session(*welcome);
   else if (auto status = resume_session(*welcome); !status)
     return status;
+  administration_ = welcome->administration();
   const auto endpoint = session_.channel().endpoint();
   if (transport::ConnectionRails* const rails = endpoint->rails()) {
     std::vector<transport::RailAddress> told;

@@ -41,6 +41,9 @@ class Handshake {
   [[nodiscard]] bool resumable() const noexcept { return resumable_; }
   /// The ticket with which lanes are opened; a new one after each hello.
   [[nodiscard]] const transport::LaneTicket& ticket() const noexcept { return ticket_; }
+  /// The server knows the requests of an administrator. As the latest answer said: a session may go
+  /// on with another process of the server. Any thread.
+  [[nodiscard]] bool administration() const noexcept { return administration_; }
   /// The server process is not the one that gave the grants: each is to be attached again. By the
   /// reconnector.
   [[nodiscard]] bool reattaches() const noexcept { return reattaches_; }
@@ -57,6 +60,7 @@ class Handshake {
   SessionCore& session_;
   ServerInfo server_;
   std::atomic<std::uint32_t> version_{0};
+  std::atomic<bool> administration_{false};
   std::chrono::milliseconds lease_{0};
   bool resumable_ = false;
   bool reattaches_ = false;

@@ -1,10 +1,15 @@
 /// The functions of Session. Each sends one kind of request of the control protocol.
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
 #include <utility>
+#include <vector>
 
 #include <remora/engine/engine.h>
 
+#include "base/clock.h"
 #include "base/closed.h"
 #include "client/session/session_core.h"
 #include "protocol/authentication.h"
@@ -26,6 +31,53 @@ Result<RegionInfo> told_of(const control::Region& region, const detail::SessionC
 /// The error of a request about the region `name`. A subject that the server has given stays.
 Error about(const Error& error, std::string_view name) noexcept {
   return error.subject().empty() ? error.with_subject(name) : error;
+}
+
+/// The error of a request that this server does not know.
+Error from_older_server(Operation operation, const detail::SessionCore& session) noexcept {
+  return Error{Code::kUnsupported, operation}
+      .with_server(session.server_address())
+      .with_subject("the server is an older one");
+}
+
+TransportKind transport_of(std::uint32_t number) noexcept {
+  for (const TransportKind kind : {TransportKind::kRdma, TransportKind::kShm, TransportKind::kTcp})
+    if (number == static_cast<std::uint32_t>(kind)) return kind;
+  return TransportKind::kAuto;
+}
+
+/// A time that a server has told. Nanoseconds hold it.
+std::chrono::milliseconds milliseconds_of(std::uint64_t told) noexcept {
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max() / 1'000'000;
+  return std::chrono::milliseconds{
+      static_cast<std::int64_t>(std::min(told, static_cast<std::uint64_t>(kMax)))};
+}
+
+SessionInfo to_info(const control::SessionDescription& session) {
+  return {.id = session.session_id(),
+          .client_name = session.client_name(),
+          .client_proven = session.proven(),
+          .transport = transport_of(session.transport()),
+          .peer = session.peer(),
+          .device = session.device(),
+          .age = milliseconds_of(session.age_ms()),
+          .open_regions = session.grants(),
+          .lost = session.lost(),
+          .own = session.own()};
+}
+
+Result<DrainState> ask_for_drain(detail::SessionCore& session, control::Drain drain) {
+  if (!session.administration()) return from_older_server("drain", session);
+  control::Request request;
+  request.mutable_drain()->set_drain(drain);
+  auto answer = session.call(std::move(request), "drain");
+  if (!answer) return answer.error();
+  const control::DrainReply& state = answer->reply.drain();
+  return DrainState{.draining = state.draining(),
+                    .remaining = milliseconds_of(state.remaining_ms()),
+                    .sessions = state.sessions(),
+                    .lost_sessions = state.lost_sessions(),
+                    .open_regions = state.grants()};
 }
 
 }  // namespace
@@ -145,6 +197,62 @@ Result<Usage> Session::usage() const {
                .pool_freeing_bytes = usage.pool_freeing_bytes(),
                .sessions = usage.sessions(),
                .grants = usage.grants()};
+}
+
+Result<std::chrono::nanoseconds> Session::ping() const {
+  if (core_ == nullptr) return closed("ping", core_);
+  // While the session comes back, a ping would tell the server that all grants are attached again.
+  if (!core_->connected())
+    return Error{Code::kConnectionLost, "ping"}
+        .with_server(core_->server_address())
+        .with_reason(core_->lost_reason());
+  control::Request request;
+  request.mutable_ping();
+  const auto began = Clock::now();
+  if (auto answer = core_->call(std::move(request), "ping"); !answer) return answer.error();
+  return std::chrono::nanoseconds{Clock::now() - began};
+}
+
+Result<std::vector<SessionInfo>> Session::sessions() const {
+  if (core_ == nullptr) return closed("sessions", core_);
+  if (!core_->administration()) return from_older_server("sessions", *core_);
+  std::vector<SessionInfo> found;
+  while (true) {
+    control::Request request;
+    request.mutable_sessions()->set_after(found.empty() ? 0 : found.back().id);
+    auto answer = core_->call(std::move(request), "sessions");
+    if (!answer) return answer.error();
+    const control::SessionsReply& page = answer->reply.sessions();
+    for (const control::SessionDescription& session : page.sessions()) {
+      // A server that repeats a page must not make this loop endless.
+      if (session.session_id() == 0 || (!found.empty() && session.session_id() <= found.back().id))
+        return Error{Code::kProtocol, "sessions"}.with_server(core_->server_address());
+      found.push_back(to_info(session));
+    }
+    if (!page.more() || page.sessions().empty()) return found;
+  }
+}
+
+Status Session::end_session(std::uint64_t id) const {
+  if (core_ == nullptr) return closed("end session", core_);
+  if (!core_->administration()) return from_older_server("end session", *core_);
+  control::Request request;
+  request.mutable_end_session()->set_session_id(id);
+  auto answer = core_->call(std::move(request), "end session");
+  return answer ? Status{} : Status{answer.error()};
+}
+
+Result<DrainState> Session::drain() const {
+  if (core_ == nullptr) return closed("drain", core_);
+  return ask_for_drain(*core_, control::DRAIN_BEGIN);
+}
+Result<DrainState> Session::end_drain() const {
+  if (core_ == nullptr) return closed("drain", core_);
+  return ask_for_drain(*core_, control::DRAIN_END);
+}
+Result<DrainState> Session::drain_state() const {
+  if (core_ == nullptr) return closed("drain", core_);
+  return ask_for_drain(*core_, control::DRAIN_ASK);
 }
 
 }  // namespace remora

@@ -77,6 +77,8 @@ class SessionCore final : public SessionTicker::Ticked,
   [[nodiscard]] const ServerInfo& server() const noexcept { return handshake_.server(); }
   /// The version of the protocol.
   [[nodiscard]] std::uint32_t version() const noexcept { return handshake_.version(); }
+  /// The server knows the requests of an administrator.
+  [[nodiscard]] bool administration() const noexcept { return handshake_.administration(); }
   [[nodiscard]] TransportKind kind() const noexcept { return kind_; }
   /// "host:port", as the URI named it.
   [[nodiscard]] const std::string& server_address() const noexcept { return connector_.server; }

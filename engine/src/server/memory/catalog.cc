@@ -53,6 +53,11 @@ Status Catalog::check_quota(std::string_view owner, std::uint64_t quota_bytes,
       .with_limit(more_bytes, left);
 }
 
+void Catalog::set_regions_max(std::size_t regions_max) noexcept {
+  const MutexLock lock{mutex_};
+  regions_max_ = regions_max;
+}
+
 Status Catalog::may_add(const std::string& name) const {
   if (regions_.contains(name)) return Error{Code::kAlreadyExists, "create"}.with_subject(name);
   if (regions_.size() >= regions_max_)

@@ -26,7 +26,10 @@ class Catalog {
  public:
   /// `journal`: outlives the catalog, and is told of each change before it is answered; or null.
   Catalog(std::shared_ptr<Pool> pool, std::size_t regions_max, RegionJournal* journal = nullptr)
-      : pool_{std::move(pool)}, regions_max_{regions_max}, journal_{journal} {}
+      : pool_{std::move(pool)}, journal_{journal}, regions_max_{regions_max} {}
+
+  /// How many regions there may be from now on. Those that are there stay.
+  void set_regions_max(std::size_t regions_max) noexcept REMORA_EXCLUDES(mutex_);
 
   /// A region of the process before, with its memory. Before the server accepts clients.
   struct Restored {
@@ -106,10 +109,10 @@ class Catalog {
   void record() noexcept REMORA_REQUIRES(mutex_);
 
   std::shared_ptr<Pool> pool_;
-  std::size_t regions_max_;
   RegionJournal* const journal_;
   std::shared_ptr<OwnedBytes> owned_ = std::make_shared<OwnedBytes>();
   mutable Mutex mutex_;
+  std::size_t regions_max_ REMORA_GUARDED_BY(mutex_);
   std::map<std::string, std::shared_ptr<RegionEntry>, std::less<>> regions_
       REMORA_GUARDED_BY(mutex_);
   std::uint64_t next_epoch_ REMORA_GUARDED_BY(mutex_) = 1;

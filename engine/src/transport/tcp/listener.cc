@@ -98,6 +98,10 @@ class TcpListener final : public Listener {
     return arrived;
   }
 
+  void set_handshake_timeout(std::chrono::nanoseconds patience) noexcept override {
+    handshake_timeout_ = patience;
+  }
+
  private:
   Status accept_pending(int listening) noexcept {
     for (std::size_t i = 0; i < kMaxAccept; ++i) {

@@ -113,6 +113,24 @@ TEST(Paces, SayWhenTheNextIs) {
   EXPECT_FALSE(pace.admits(pace.next() - 1ms));
 }
 
+TEST(Paces, GoOnWithWhatIsLeftWhereTheBoundChanges) {
+  TokenBucket pace{10};
+  const Clock::time_point began = Clock::now();
+  for (int i = 0; i < 15; ++i) EXPECT_TRUE(pace.admits(began));
+  pace.set_per_second(1000);
+  int admitted = 0;
+  for (int i = 0; i < 100; ++i) admitted += pace.admits(began) ? 1 : 0;
+  EXPECT_EQ(admitted, 5) << "a higher bound gives nothing at once";
+  admitted = 0;
+  for (int i = 0; i < 3000; ++i) admitted += pace.admits(began + 1h) ? 1 : 0;
+  EXPECT_EQ(admitted, 2000);
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(pace.admits(began + 1h));
+  pace.set_per_minute(6);
+  admitted = 0;
+  for (int i = 0; i < 100; ++i) admitted += pace.admits(began + 2h) ? 1 : 0;
+  EXPECT_EQ(admitted, 6);
+}
+
 TEST(LogRateLimiter, CountsWhatItLeavesOut) {
   log::LogRateLimiter limit{2};
   const Clock::time_point began = Clock::now();

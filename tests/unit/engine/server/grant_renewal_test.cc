@@ -139,8 +139,7 @@ class GrantRenewalTest : public test::RdmaEndpointFixture {
     listener_ = listener.get();
     ListenerSet listeners;
     listeners.add(std::move(listener));
-    StatusEndpoint status{
-        std::make_shared<ServerStatusReport>(config.limits, std::vector<RefusedTransport>{})};
+    StatusEndpoint status{std::make_shared<ServerStatusReport>(std::vector<RefusedTransport>{})};
     auto series = ServerMetrics::create(metrics::Registry::create().value()).value();
     core_ = ServerCore::start_behind(config, std::move(series), std::move(listeners),
                                      std::move(status), {})

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <string>
 
+#include "support/eventually.h"
+
 namespace remora::detail {
 namespace {
 
@@ -64,6 +66,29 @@ TEST(WorkerTest, StopsWithoutAThread) {
   Worker worker;
   worker.stop();
   EXPECT_EQ(worker.job_age(), std::chrono::seconds{0});
+}
+
+TEST(WorkerTest, JobThatTakesAStepMakesProgressAndStaysAsOld) {
+  Worker worker;
+  std::promise<void> step;
+  std::promise<void> stepped;
+  std::promise<void> end;
+  worker.enqueue([&] {
+    step.get_future().wait();
+    worker.note_step();
+    stepped.set_value();
+    end.get_future().wait();
+  });
+  ASSERT_TRUE(worker.start(kNothingLeft));
+  EXPECT_TRUE(test::eventually([&] { return worker.progress_age() >= std::chrono::seconds{1}; }));
+  step.set_value();
+  stepped.get_future().wait();
+  // In this order: both grow.
+  const auto progress = worker.progress_age();
+  EXPECT_LT(progress, worker.job_age());
+  end.set_value();
+  worker.stop();
+  EXPECT_EQ(worker.progress_age(), std::chrono::seconds{0});
 }
 
 TEST(WorkerTest, LetsGoOfAJobBeforeTheNextOneBegins) {

@@ -271,6 +271,20 @@ TEST_F(SessionResumeTest, DrainIsToldOnceAndAcknowledgedEachTime) {
   EXPECT_TRUE(session_->connected());
 }
 
+TEST_F(SessionResumeTest, ServerThatDoesNotSayItKnowsAdministratorsGetsNoRequestOfTheirs) {
+  start();
+  const Session session{session_};
+  EXPECT_EQ(session.sessions().error().code(), Code::kUnsupported);
+  EXPECT_EQ(session.end_session(1).error().code(), Code::kUnsupported);
+  EXPECT_EQ(session.drain().error().code(), Code::kUnsupported);
+  EXPECT_EQ(session.end_drain().error().code(), Code::kUnsupported);
+  EXPECT_EQ(session.drain_state().error().code(), Code::kUnsupported);
+  EXPECT_EQ(asked(&Request::has_sessions).size(), 0U);
+  EXPECT_EQ(asked(&Request::has_end_session).size(), 0U);
+  EXPECT_EQ(asked(&Request::has_drain).size(), 0U);
+  EXPECT_TRUE(session.connected());
+}
+
 TEST_F(SessionResumeTest, ReasonOfTheServersEndIsRemembered) {
   start();
   set_reachable(false);
