@@ -47,9 +47,11 @@ void log_translations(const config::ServerConfig& config, const Pool& pool, bool
   const std::uint64_t clients = config.limits.sessions_max;
   const std::string pages = config::format_size(page_bytes);
   if (leased)
-    return log::info("rdma: the pool takes about {} of a device's translations (pages of {})",
+    return log::info({"pool.translations", "translations pages"},
+                     "rdma: the pool takes about {} of a device's translations (pages of {})",
                      config::format_size(once), pages);
   log::info(
+      {"pool.translations", "translations pages"},
       "rdma: a client that opens all of the pool takes about {} of a device's translations (pages "
       "of {}) and {} of locked memory; {} clients take {} and {}",
       config::format_size(once), pages, config::format_size(pool_bytes), clients,
@@ -167,11 +169,11 @@ void ServerCore::restore(TakenOver taken_over) {
   catalog().restore(std::move(taken_over.regions), taken_over.next_epoch);
   restored_.add(taken_over.sessions, Deadline::max());  // begin() says until when
   metrics_.regions(catalog().size());
-  log::info(
-      "warm restart: the memory {:x} of the process before is taken over: {} regions, {} of "
-      "{}; {} sessions may go on",
-      memory_id_, catalog().size(), config::format_size(pool_usage().used_bytes),
-      config::format_size(pool_usage().total_bytes), sessions);
+  log::info({"warm.taken_over", "memory:x regions used total sessions"},
+            "warm restart: the memory {:x} of the process before is taken over: {} regions, {} of "
+            "{}; {} sessions may go on",
+            memory_id_, catalog().size(), config::format_size(pool_usage().used_bytes),
+            config::format_size(pool_usage().total_bytes), sessions);
 }
 
 Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::ServerConfig& config,
@@ -185,7 +187,8 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
   auto placement =
       Placement::create(config.transports.rdma == config::Availability::kOff ? "none" : "auto",
                         served.size() == 1 ? served.front() : std::string{});
-  if (!placement) log::info("placement: {}", placement.error().message());
+  if (!placement)
+    log::info({"server.no_placement", "reason"}, "placement: {}", placement.error().message());
   std::unique_ptr<WarmMemory> warm;
   if (config.pool.warm_restart) {
     auto opened = WarmMemory::open(options.store, config.pool, metrics);
@@ -309,7 +312,8 @@ void ServerCore::leave_memory() noexcept {
   // First, so that the pool zeroes nothing of a region whose removal is not recorded any more.
   regions_.pool().hand_over();
   warm_->freeze();
-  log::info("warm restart: the memory {:x} is left to the next process: {} regions", memory_id_,
+  log::info({"warm.left", "memory:x regions"},
+            "warm restart: the memory {:x} is left to the next process: {} regions", memory_id_,
             catalog().size());
 }
 
@@ -327,10 +331,10 @@ void ServerCore::end_lapsed_restored(Clock::time_point now, bool behind) noexcep
   if (behind && restored_.size() != 0) catalog().hold_longer(now + kHold);
   std::set<std::uint64_t> ended{lapsed.ended.begin(), lapsed.ended.end()};
   for (const KeptSession& session : lapsed.sessions) {
-    log::info(
-        "session {:x}: its client has not come back since the process before; what it had "
-        "open is given up",
-        session.id);
+    log::info({"session.given_up", "session:x"},
+              "session {:x}: its client has not come back since the process before; what it had "
+              "open is given up",
+              session.id);
     // The next process has to know of a process that is stopped, too.
     enqueue([this, id = session.id, maps = ended.erase(session.id) == 0] {
       maps ? warm_->forbid_resumption(id) : warm_->forget(id);
@@ -370,7 +374,8 @@ void ServerCore::note_refused(ServerMetrics::Refusal why, const ServerSession& s
                               std::string_view client_name) {
   metrics_.session_refused(why);
   if (!refused_lines_.allows(Clock::now())) return;
-  log::warn("session {:x}: '{}' over {} ({}) is refused: {}{}", session.id(),
+  log::warn({"session.refused", "session:x client transport peer reason"},
+            "session {:x}: '{}' over {} ({}) is refused: {}{}", session.id(),
             Error{Code::kInternal}.with_subject(client_name).subject(),
             to_string(session.endpoint().kind()), session.endpoint().peer(), words_for(why),
             refused_lines_.take_left_out());
@@ -381,7 +386,8 @@ void ServerCore::note_limit(const Error& error, const ServerSession& session) {
   if (!limit) return;
   metrics_.request_refused(*limit);
   if (!limit_lines_.allows(Clock::now())) return;
-  log::warn("session {:x}: a request of '{}' over {} ({}) is refused: {}{}", session.id(),
+  log::warn({"request.refused", "session:x client transport peer reason"},
+            "session {:x}: a request of '{}' over {} ({}) is refused: {}{}", session.id(),
             Error{Code::kInternal}.with_subject(session.handshake().client_name()).subject(),
             to_string(session.endpoint().kind()), session.endpoint().peer(), error.message(),
             limit_lines_.take_left_out());

@@ -239,11 +239,14 @@ void DeviceListener::take_event(const Served& served, const verbs::AsyncEvent& e
       return;
     case Kind::kCompletionQueueError:
       failures_.push_back({.device = std::string{name}, .queue = event.object});
-      log::warn("rdma: {}: {}; its session's lanes end", name, text.str());
+      log::warn({"device.event", "device reason"}, "rdma: {}: {}; its session's lanes end", name,
+                text.str());
       return;
     case Kind::kPortError:
-      return log::warn("rdma: {}: {}: clients do not reach it meanwhile", name, text.str());
-    case Kind::kDeviceFatal: return log::warn("rdma: {}: {}", name, text.str());
+      return log::warn({"device.event", "device reason"},
+                       "rdma: {}: {}: clients do not reach it meanwhile", name, text.str());
+    case Kind::kDeviceFatal:
+      return log::warn({"device.event", "device reason"}, "rdma: {}: {}", name, text.str());
     default: return log::debug("rdma: {}: {}", name, text.str());
   }
 }

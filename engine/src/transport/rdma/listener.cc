@@ -152,7 +152,8 @@ class RdmaListener final : public Listener, private ListenerDevices {
     // A request that is spent, or whose client has gone meanwhile, cannot be answered.
     (void)std::move(request).reject(rdma::Rejection::to_wire(why));
     if (!rejections_logged_.allows(Clock::now())) return;
-    log::warn("rdma: {}{}", why.message(), rejections_logged_.take_left_out());
+    log::warn({"connection.refused", "reason"}, "rdma: {}{}", why.message(),
+              rejections_logged_.take_left_out());
   }
 
   /// Null for a lane, which goes to its session. Errors leave the request to be rejected.
