@@ -98,7 +98,7 @@ void Signals::told_to_stop(int signal) {
     stop_.request_stop();
     first_came_.notify_all();
   } else if (received_ == 2) {
-    log_warn("server.hurries",
+    log_warn("server.stops_early",
              "second SIG" + std::string{::sigabbrev_np(signal)} + ": not waiting for clients",
              {{"signal", ::sigabbrev_np(signal)}});
     if (second_) second_();
