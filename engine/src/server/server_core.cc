@@ -1,5 +1,6 @@
 #include "server/server_core.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <utility>
@@ -7,6 +8,7 @@
 #include <remora/config/units.h>
 
 #include "base/log.h"
+#include "base/parallel_steps.h"
 #include "base/placement.h"
 #include "server/random_id.h"
 #include "server/translation_need.h"
@@ -29,7 +31,9 @@ std::string_view words_for(ServerMetrics::Refusal why) noexcept {
 /// `before`: bytes that this step of the start has populated already.
 PopulateSteps steps_of(const ServerCore::StartOptions& options, StartProgress::Step step,
                        std::uint64_t before, std::uint64_t total) {
-  PopulateSteps steps{.stop = options.stop};
+  // Nothing is served yet, so all processors are free for it.
+  PopulateSteps steps{.stop = options.stop,
+                      .threads_max = std::min(usable_processors(), PopulateSteps::kMaxThreads)};
   if (options.on_progress)
     steps.on_step = [&report = options.on_progress, step, before, total](std::uint64_t done) {
       report({.step = step, .done_bytes = before + done, .total_bytes = total});
