@@ -26,7 +26,7 @@ std::string text_of(const StartProgress& progress) {
       "%";
   switch (progress.step) {
     case StartProgress::Step::kPool: return "populating the pool: " + part;
-    case StartProgress::Step::kDevices: return "registering the pool of " + total + " with devices";
+    case StartProgress::Step::kDevices: return "registering the pool with devices: " + part;
     case StartProgress::Step::kRegions: return "creating the regions: " + part;
   }
   return {};

@@ -69,10 +69,14 @@ Status register_pool(const config::ServerConfig& config, const ListenerSet& list
   for (const auto& listener : listeners.listeners()) {
     transport::ListenerDevices* const devices = listener->devices();
     if (devices == nullptr) continue;
-    if (options.on_progress)
-      options.on_progress(
-          {.step = StartProgress::Step::kDevices, .done_bytes = 0, .total_bytes = pool_bytes});
-    const auto registered = devices->register_pool(pool->pieces(), pool, options.stop);
+    const auto tell = [&](std::uint64_t done_bytes) {
+      if (options.on_progress)
+        options.on_progress({.step = StartProgress::Step::kDevices,
+                             .done_bytes = done_bytes,
+                             .total_bytes = pool_bytes});
+    };
+    tell(0);
+    const auto registered = devices->register_pool(pool->pieces(), pool, options.stop, tell);
     if (!registered) return registered.error();
     if (*registered) pool->keep_pages();
     log_translations(config, *pool, *registered);

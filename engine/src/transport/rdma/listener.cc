@@ -132,8 +132,8 @@ class RdmaListener final : public Listener, private ListenerDevices {
     return devices_->states();
   }
   Result<bool> register_pool(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
-                             const std::stop_token& stop) override {
-    auto registered = devices_->register_pool(pieces, std::move(hold), stop);
+                             const std::stop_token& stop, const PoolProgress& on_step) override {
+    auto registered = devices_->register_pool(pieces, std::move(hold), stop, on_step);
     if (!registered) return registered;
     // The pool may have taken what clients need.
     if (const Status served = rdma::probe_session(devices_->devices()); !served)

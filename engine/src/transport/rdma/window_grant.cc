@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <functional>
 #include <new>
 #include <optional>
 #include <span>
@@ -41,9 +42,9 @@ constexpr std::size_t kMaxRegistrars = 4;
 constexpr std::uint64_t kRegistrarBytes = std::uint64_t{1} << 30U;
 
 /// In the order of `pieces`. A large pool is registered by several threads.
-Result<std::vector<verbs::MemoryRegion>> register_all(const verbs::ProtectionDomain& domain,
-                                                      std::span<const MemoryStretch> pieces,
-                                                      const std::stop_token& stop) {
+Result<std::vector<verbs::MemoryRegion>> register_all(
+    const verbs::ProtectionDomain& domain, std::span<const MemoryStretch> pieces,
+    const std::stop_token& stop, const std::function<void(std::uint64_t)>& on_step) {
   std::uint64_t all_bytes = 0;
   for (const MemoryStretch& piece : pieces) all_bytes += piece.length_bytes;
   std::vector<std::optional<verbs::MemoryRegion>> made(pieces.size());
@@ -54,11 +55,16 @@ Result<std::vector<verbs::MemoryRegion>> register_all(const verbs::ProtectionDom
     made[index].emplace(std::move(*memory));
     return {};
   };
-  const remora::detail::StepsDone steps = remora::detail::run_steps(
-      pieces.size(), register_one,
-      {.threads_max = std::min<std::uint64_t>(
-           {kMaxRegistrars, remora::detail::usable_processors(), all_bytes / kRegistrarBytes}),
-       .stop = stop});
+  remora::detail::StepOptions options{
+      .threads_max = std::min<std::uint64_t>(
+          {kMaxRegistrars, remora::detail::usable_processors(), all_bytes / kRegistrarBytes}),
+      .stop = stop};
+  if (on_step)
+    options.on_step = [&](std::size_t done) {
+      on_step(done == made.size() ? all_bytes : all_bytes / made.size() * done);
+    };
+  const remora::detail::StepsDone steps =
+      remora::detail::run_steps(pieces.size(), register_one, options);
   if (steps.failed) return *steps.failed;
   if (steps.stopped) return Error{Code::kCancelled, "register the pool"};
   std::vector<verbs::MemoryRegion> registered;
@@ -94,12 +100,13 @@ LeasedMemory::LeasedMemory(std::shared_ptr<void> hold, verbs::ProtectionDomain d
 
 Result<std::shared_ptr<const LeasedMemory>> LeasedMemory::create(
     const verbs::Device& device, std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
-    Budgets budgets, const std::stop_token& stop) {
+    Budgets budgets, const std::stop_token& stop,
+    const std::function<void(std::uint64_t done_bytes)>& on_step) {
   auto share = BudgetShare::take(budgets.registrations, pieces.size());
   if (!share) return share.error();
   auto domain = device.allocate_domain();
   if (!domain) return domain.error();
-  auto made = register_all(*domain, pieces, stop);
+  auto made = register_all(*domain, pieces, stop, on_step);
   if (!made) return made.error();
   std::vector<verbs::MemoryRegion> registered = std::move(*made);
   std::sort(registered.begin(), registered.end(),

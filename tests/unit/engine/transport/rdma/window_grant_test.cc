@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <set>
+#include <stop_token>
 #include <sys/mman.h>
 #include <thread>
 #include <vector>
@@ -155,6 +156,27 @@ TEST_F(RdmaWindowsTest, PiecesBeyondTheBudgetAreRefusedBeforeTheDeviceIsAsked) {
       LeasedMemory::create(device_, pieces, nullptr, {one.of("", 0), windows_.of("", 0)});
   EXPECT_CODE(refused, kLimitExceeded);
   EXPECT_TRUE(fake_.registered.empty());
+}
+
+TEST_F(RdmaWindowsTest, RegisteredBytesAreToldAndStopEndsItBetweenTwoPieces) {
+  const std::array pieces{stretch(0, 0, kPieceBytes), stretch(1, 0, kPieceBytes)};
+  std::vector<std::uint64_t> told;
+  std::stop_source source;
+  const auto create = [&](std::uint64_t stop_at) {
+    told.clear();
+    return LeasedMemory::create(device_, pieces, nullptr,
+                                {registrations_.of("fake0", 0), windows_.of("fake0", 0)},
+                                source.get_token(), [&](std::uint64_t done_bytes) {
+                                  told.push_back(done_bytes);
+                                  if (done_bytes == stop_at) source.request_stop();
+                                });
+  };
+  EXPECT_TRUE(create(UINT64_MAX).ok());
+  EXPECT_EQ(told, (std::vector<std::uint64_t>{0, kPieceBytes, 2 * kPieceBytes}));
+  const auto stopped = create(kPieceBytes);
+  EXPECT_CODE(stopped, kCancelled);
+  EXPECT_EQ(told, (std::vector<std::uint64_t>{0, kPieceBytes}));
+  EXPECT_TRUE(fake_.registered.empty()) << "what was registered is given back";
 }
 
 /// One lane, to which stretches are bound.
