@@ -26,8 +26,8 @@ template <typename... Args>
 class LogEvent {
  public:
   /// Implicit, so that a call reads: log::warn({"session.silent", "session:x"}, "...", id).
-  consteval LogEvent(const char* name, const char* fields = "")  // NOLINT(*-explicit-*)
-      : event_{name, fields} {
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  consteval LogEvent(const char* name, const char* fields = "") : event_{name, fields} {
     if (!is_event_name(event_.name)) name_is_not_like_area_dot_event();
     check_fields();
   }
