@@ -85,7 +85,9 @@ TEST(ParallelSteps, ErrorEndsThem) {
     EXPECT_EQ(made.failed->system_errno(), ENOMEM);
     EXPECT_EQ(made.done, taken - 1);
     EXPECT_FALSE(made.stopped);
-    if (threads == 1) EXPECT_EQ(taken, 6U);
+    if (threads == 1) {
+      EXPECT_EQ(taken, 6U);
+    }
   }
 }
 

@@ -38,8 +38,9 @@ TEST(SharedMemoryPopulate, SeveralThreadsLeaveNoPageOut) {
     EXPECT_TRUE(all_there(memory)) << threads;
     EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
     EXPECT_EQ(told.back(), kSize);
-    if (threads == 1)
+    if (threads == 1) {
       EXPECT_EQ(told, (std::vector<std::uint64_t>{0, kStep, 2 * kStep, 3 * kStep, kSize}));
+    }
   }
 }
 
