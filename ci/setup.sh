@@ -46,6 +46,7 @@ test_packages=(
 vm_packages=(
   qemu-system-x86 busybox-static kmod cpio xz-utils util-linux iproute2
   rdma-core rdmacm-utils ibverbs-utils perftest
+  nftables
 )
 # What ci/package.sh and ci/package_test.sh need besides build, fresh and vm: tools of Debian packages, and
 # what their parts in C and Python are built with.

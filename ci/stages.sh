@@ -64,6 +64,8 @@ stage_layers() {
   ci/check_words.py
   ci/check_names.py --self-test
   ci/check_names.py
+  ci/check_events.py --self-test
+  ci/check_events.py
   ci/check_docs.py --self-test
   ci/check_docs.py
   engine/c/man/make_pages.py --check

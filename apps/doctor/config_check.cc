@@ -97,6 +97,8 @@ Finding address_finding(const Machine& machine, std::string id, const std::strin
   } else if (number == EACCES) {
     finding.command = "sudo sysctl net.ipv4.ip_unprivileged_port_start=" + std::to_string(port) +
                       "   # or another port";
+  } else {
+    finding.command = "ip -brief address; ss -ltn   # and correct " + key + " in the file";
   }
   return finding;
 }
@@ -149,11 +151,14 @@ Findings check_config(const Machine& machine, const config::ServerConfig& config
       findings.push_back(address_finding(machine, "config.metrics", "metrics.address",
                                          endpoint->address, endpoint->port));
   append(findings, device_findings(config, devices));
-  for (std::string& secret : config::exposed_secrets(config))
+  std::vector<std::string> secrets = config::exposed_secrets(config);
+  const std::vector<std::string> files = config::exposed_secret_files(config);
+  for (std::size_t i = 0; i < std::min(secrets.size(), files.size()); ++i)
     findings.push_back(Finding{.id = "config.secret",
                                .colour = Colour::kYellow,
-                               .found = std::move(secret),
-                               .why = "every user of this machine may read it"});
+                               .found = std::move(secrets[i]),
+                               .why = "every user of this machine may read it",
+                               .command = "chmod o-r " + files[i]});
   return findings;
 }
 

@@ -25,9 +25,10 @@ enum class Colour : std::uint8_t {
 struct Finding {
   std::string id{};  ///< stable, for scripts: "memlock"
   Colour colour = Colour::kGreen;
-  std::string found{};                 ///< what was found, with its values
-  std::string why{};                   ///< why it matters; empty where nothing is wrong
-  std::string command{};               ///< mends it, in a shell; empty where no command does
+  std::string found{};  ///< what was found, with its values
+  std::string why{};    ///< why it matters; empty where nothing is wrong
+  std::string
+      command{};  ///< mends it, or finds its cause, in a shell; every red and yellow one has it
   std::vector<std::string> details{};  ///< lines below it: each GID with its verdict
   std::string root_adds{};             ///< what the same check sees for root; empty: nothing more
 };

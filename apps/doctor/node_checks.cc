@@ -125,6 +125,8 @@ Finding no_device(const Machine& machine, const Needs& needs) {
   }
   if (ethernet.empty()) {
     finding.found += " and no Ethernet interface";
+    finding.command =
+        "lspci -nn | grep -i -e ethernet -e infiniband   # without a NIC: transports.rdma: off";
     return finding;
   }
   finding.found += "; there is only Ethernet (" + ethernet + ")";
@@ -170,6 +172,8 @@ Findings check_devices(const Machine& machine, const Needs& needs,
       finding.colour = rdma_fault(needs, true);
       finding.found += "; verbs cannot open it: " + device.open_error;
       finding.why = "no program of this user can use it";
+      finding.command =
+          "ls -l /dev/infiniband; sudo dmesg | grep -i -e infiniband -e " + device.name;
     } else if (device.software) {
       finding.found += ", which clients use only with ?transport=rdma";
     }

@@ -186,7 +186,8 @@ std::optional<Finding> try_swap(const Region& region, TransportKind transport) {
                  .colour = Colour::kRed,
                  .found = label(transport) + ": compare-and-swap found " + std::to_string(*old) +
                           " in a region that was new",
-                 .why = "a new region is filled with zeros"};
+                 .why = "a new region is filled with zeros",
+                 .command = "remora doctor URI --report FILE   # and report it"};
 }
 
 struct Measured {
@@ -276,7 +277,8 @@ bool check_transport(const Engine& engine, const Uri& uri, TransportKind transpo
                                .colour = Colour::kYellow,
                                .found = "the scratch region " + ground->name +
                                         " was not removed: " + removed.error().message(),
-                               .why = "it goes with this session"});
+                               .why = "it goes with this session",
+                               .command = "remora rm URI/" + ground->name});
   return works;
 }
 

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <iostream>
 #include <malloc.h>
-#include <spdlog/spdlog.h>
 #include <string>
 #include <string_view>
 #include <sys/stat.h>
@@ -156,26 +156,32 @@ void log_ready(const Server& server, const config::ServerConfig& configuration) 
   std::string where;
   for (const std::string& line : server.listening()) where += (where.empty() ? "" : ", ") + line;
   const std::string metrics = server.metrics_address();
-  spdlog::info("listening on port {}: {}; metrics: {}", server.port(), where,
-               metrics.empty() ? "none" : metrics + "/metrics");
+  log_info(
+      "server.ready",
+      fmt::format("listening on port {}: {}; metrics: {}", server.port(), where,
+                  metrics.empty() ? "none" : metrics + "/metrics"),
+      {{"port", std::to_string(server.port()), false}, {"addresses", where}, {"metrics", metrics}});
   const auto endpoint = configuration.metrics.address
                             ? config::parse_endpoint(*configuration.metrics.address)
                             : Result<config::Endpoint>{Error{Code::kNotFound, "metrics.address"}};
   const bool asks = !configuration.metrics.token.empty() || !configuration.metrics.user.empty();
   if (endpoint && !asks && !config::is_loopback(endpoint->address))
-    spdlog::warn(
-        "metrics.address {} is no loopback address and asks for no credentials: every host that "
-        "reaches it can read regions, sessions and addresses of clients; set metrics.token_file",
-        *configuration.metrics.address);
+    log_warn("metrics.open",
+             "metrics.address " + *configuration.metrics.address +
+                 " is no loopback address and asks for no credentials: every host that reaches it "
+                 "can read regions, sessions and addresses of clients; set metrics.token_file",
+             {{"address", *configuration.metrics.address}});
 }
 
 /// A signal to stop has come while the server started: nothing of it is left.
 int stopped_while_starting(int signal, const Error& error) {
   const bool populating = error.operation() == "populate memory";
-  spdlog::info("SIG{}: stopped while starting{}", ::sigabbrev_np(signal),
-               populating ? ", with " + config::format_size(error.allowed()) + " of " +
-                                config::format_size(error.asked()) + " populated"
-                          : "");
+  log_info("server.start_stopped",
+           fmt::format("SIG{}: stopped while starting{}", ::sigabbrev_np(signal),
+                       populating ? ", with " + config::format_size(error.allowed()) + " of " +
+                                        config::format_size(error.asked()) + " populated"
+                                  : ""),
+           {{"signal", ::sigabbrev_np(signal)}});
   notify_service_manager("STOPPING=1");
   return to_int(ExitCode::kOk);
 }
@@ -214,14 +220,19 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
   }
   // What goes on without it is better than a server that does not serve.
   auto watchdog = Watchdog::start([&server] { return server.alive(); });
-  if (!watchdog) spdlog::warn("watchdog: {}", watchdog.error().message());
+  if (!watchdog)
+    log_warn("watchdog.none", "watchdog: " + watchdog.error().message(),
+             {{"reason", watchdog.error().message()}});
   MemoryReturn memory{[] { ::malloc_trim(0); }};
   const int signal = signals.wait(kMemoryPeriod, [&] { memory.look(server.status().sessions); });
   signals.on_hang_up(nullptr);
   const bool leaves = configuration.pool.warm_restart && signal == SIGTERM;
-  spdlog::info("SIG{}: stopping{}; a second one does not wait for clients, a third ends at once",
-               ::sigabbrev_np(signal),
-               leaves ? ", and leaving the memory to the next process" : "");
+  log_info(
+      "server.stopping",
+      fmt::format("SIG{}: stopping{}; a second one does not wait for clients, a third ends at once",
+                  ::sigabbrev_np(signal),
+                  leaves ? ", and leaving the memory to the next process" : ""),
+      {{"signal", ::sigabbrev_np(signal)}, {"leaves_memory", leaves ? "true" : "false", false}});
   notify_service_manager("STOPPING=1");
   signals.on_second([&server] { server.expedite_stop(); });
   if (leaves)
@@ -229,7 +240,7 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
   else
     server.stop();
   signals.on_second(nullptr);
-  spdlog::info("stopped");
+  log_info("server.stopped", "stopped");
   return to_int(ExitCode::kOk);
 }
 
@@ -250,8 +261,11 @@ int serve(const Options& options, const config::ServerConfig& configuration) {
   auto watched = Signals::start();
   if (!watched) return fail_to_start(options, configuration, watched.error());
   Signals& signals = **watched;
-  spdlog::info("remora-server {}: preparing a pool of {}", kVersion,
-               config::format_size(configuration.pool.size_bytes));
+  log_info("server.starting",
+           fmt::format("remora-server {}: preparing a pool of {}", kVersion,
+                       config::format_size(configuration.pool.size_bytes)),
+           {{"version", kVersion},
+            {"pool_bytes", std::to_string(configuration.pool.size_bytes), false}});
   notify_service_manager("STATUS=preparing the pool");
   auto registry = metrics::Registry::create();
   if (!registry) return fail_to_start(options, configuration, registry.error());
@@ -288,9 +302,9 @@ int run(const Options& options) {
   }
   // The reader of a pipe may end at any time: what is written to it then is an error of that write.
   ::signal(SIGPIPE, SIG_IGN);
-  log_to_stderr(configuration->log.level);
+  log_to_stderr(configuration->log);
   for (const std::string& secret : config::exposed_secrets(*configuration))
-    spdlog::warn("{}", secret);
+    log_warn("config.secret_exposed", secret);
   raise_descriptor_limit(configuration->limits);
   return serve(options, *configuration);
 }

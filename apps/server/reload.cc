@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sstream>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include <remora/config/printable.h>
 
 #include "server/descriptor_limit.h"
+#include "server/log.h"
 #include "server/log_level.h"
 #include "server/service_manager.h"
 
@@ -45,7 +47,9 @@ std::string take_limits(const config::Limits& read, config::ServerConfig& runnin
     changed += (changed.empty() ? "; " : ", ") + key;
   if (changed.empty()) return {};
   if (const Status set = server.set_limits(after.limits); !set) {
-    spdlog::error("SIGHUP: limits: {}; none was changed", set.error().message());
+    const std::string reason = set.error().message();
+    log_error("config.not_taken", fmt::format("SIGHUP: limits: {}; none was changed", reason),
+              {{"reason", reason}});
     return "; limits were not taken";
   }
   running.limits = after.limits;
@@ -59,20 +63,29 @@ std::string take(const std::string& path, config::ServerConfig& running, const S
   const std::string file = config::printable(path);
   if (!read) {
     std::istringstream faults{read.error().to_string()};
-    for (std::string line; std::getline(faults, line);) spdlog::error("{}", line);
-    spdlog::error("SIGHUP: {} has faults; nothing was changed", file);
+    for (std::string line; std::getline(faults, line);)
+      log_error("config.fault", line, {{"file", file}});
+    log_error("config.not_taken", fmt::format("SIGHUP: {} has faults; nothing was changed", file),
+              {{"file", file}});
     return "the configuration has faults: nothing was read again";
   }
   const auto before = running.log.level;
   // Whichever of the two says more, so that this is heard of.
   spdlog::set_level(std::min(level_of(before), level_of(read->log.level)));
-  for (const std::string& secret : config::exposed_secrets(*read)) spdlog::warn("{}", secret);
+  for (const std::string& secret : config::exposed_secrets(*read))
+    log_warn("config.secret_exposed", secret);
   const bool keys = running.auth == config::Auth::kKeys && read->auth == config::Auth::kKeys;
   if (const std::string names = waiting(running, *read, keys); !names.empty())
-    spdlog::warn("SIGHUP: changed in {}, but only taken by the next start: {}", file, names);
+    log_warn(
+        "config.needs_restart",
+        fmt::format("SIGHUP: changed in {}, but only taken by the next start: {}", file, names),
+        {{"file", file}, {"keys", names}});
   if (keys) {
     if (const Status set = server.set_clients(read->clients); !set) {
-      spdlog::error("SIGHUP: {}: {}; nothing was changed", file, set.error().message());
+      const std::string reason = set.error().message();
+      log_error("config.not_taken",
+                fmt::format("SIGHUP: {}: {}; nothing was changed", file, reason),
+                {{"file", file}, {"reason", reason}});
       spdlog::set_level(level_of(before));
       return "clients were not taken: nothing was read again";
     }
@@ -84,7 +97,7 @@ std::string take(const std::string& path, config::ServerConfig& running, const S
   told += take_limits(read->limits, running, server);
   if (before != running.log.level)
     told += "; log.level: " + std::string{to_string(running.log.level)};
-  spdlog::info("SIGHUP: {}", told);
+  log_info("config.taken", "SIGHUP: " + told, {{"file", file}});
   spdlog::set_level(level_of(running.log.level));
   return told;
 }
@@ -97,7 +110,9 @@ void reload(const std::string& file, config::ServerConfig& running, const Server
   try {
     told = take(file, running, server);
   } catch (const std::exception& exception) {
-    spdlog::error("SIGHUP: {}: {}", config::printable(file), exception.what());
+    log_error("config.not_taken",
+              fmt::format("SIGHUP: {}: {}", config::printable(file), exception.what()),
+              {{"file", file}, {"reason", exception.what()}});
   }
   notify_service_manager("READY=1\nSTATUS=" + told);
 }

@@ -4,13 +4,15 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <fmt/format.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <string>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <utility>
+
+#include "server/log.h"
 
 namespace remora::apps {
 namespace {
@@ -98,9 +100,15 @@ void notify_service_manager(std::string_view state, std::chrono::milliseconds pa
   const Status sent = send_to_service_manager(state, -1, patience);
   if (sent) return;
   if (sent.error().code() == Code::kUnsupported)
-    return spdlog::warn("NOTIFY_SOCKET is neither a path nor an abstract name: {}", variable);
-  spdlog::warn("cannot notify the service manager at {} of {}: {}", variable,
-               state.substr(0, state.find('\n')), std::strerror(sent.error().system_errno()));
+    return log_warn(
+        "service_manager.not_told",
+        fmt::format("NOTIFY_SOCKET is neither a path nor an abstract name: {}", variable),
+        {{"address", variable}});
+  const std::string reason = std::strerror(sent.error().system_errno());
+  log_warn("service_manager.not_told",
+           fmt::format("cannot notify the service manager at {} of {}: {}", variable,
+                       state.substr(0, state.find('\n')), reason),
+           {{"address", variable}, {"reason", reason}});
 }
 
 }  // namespace remora::apps

@@ -2,7 +2,7 @@
 
 #include <cstring>
 #include <pthread.h>
-#include <spdlog/spdlog.h>
+#include <string>
 #include <unistd.h>
 #include <utility>
 
@@ -75,7 +75,8 @@ void Signals::on_hang_up(std::function<void()> action) {
 void Signals::hung_up() {
   const detail::MutexLock lock{mutex_};
   if (hang_up_) return hang_up_();
-  spdlog::info("SIGHUP: the server starts or stops; nothing is read again before it has started");
+  log_info("config.waits",
+           "SIGHUP: the server starts or stops; nothing is read again before it has started");
   hung_up_ = true;
 }
 
@@ -97,10 +98,14 @@ void Signals::told_to_stop(int signal) {
     stop_.request_stop();
     first_came_.notify_all();
   } else if (received_ == 2) {
-    spdlog::warn("second SIG{}: not waiting for clients", ::sigabbrev_np(signal));
+    log_warn("server.stops_early",
+             "second SIG" + std::string{::sigabbrev_np(signal)} + ": not waiting for clients",
+             {{"signal", ::sigabbrev_np(signal)}});
     if (second_) second_();
   } else {
-    spdlog::warn("third SIG{}: ending at once", ::sigabbrev_np(signal));
+    log_warn("server.ends_at_once",
+             "third SIG" + std::string{::sigabbrev_np(signal)} + ": ending at once",
+             {{"signal", ::sigabbrev_np(signal)}});
     flush_log();
     ::_exit(128 + signal);
   }

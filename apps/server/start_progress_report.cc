@@ -1,10 +1,10 @@
 #include "server/start_progress_report.h"
 
-#include <spdlog/spdlog.h>
 #include <string>
 
 #include <remora/config/units.h>
 
+#include "server/log.h"
 #include "server/service_manager.h"
 
 namespace remora::apps {
@@ -26,7 +26,7 @@ std::string text_of(const StartProgress& progress) {
       "%";
   switch (progress.step) {
     case StartProgress::Step::kPool: return "populating the pool: " + part;
-    case StartProgress::Step::kDevices: return "registering the pool of " + total + " with devices";
+    case StartProgress::Step::kDevices: return "registering the pool with devices: " + part;
     case StartProgress::Step::kRegions: return "creating the regions: " + part;
   }
   return {};
@@ -44,7 +44,9 @@ void StartProgressReport::tell(const StartProgress& progress) {
   const std::string text = text_of(progress);
   if (logs) {
     logged_ = now;
-    spdlog::info("{}", text);
+    log_info("server.start_progress", text,
+             {{"done_bytes", std::to_string(progress.done_bytes), false},
+              {"total_bytes", std::to_string(progress.total_bytes), false}});
   }
   if (!notifies) return;
   notified_ = now;

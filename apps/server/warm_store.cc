@@ -8,9 +8,9 @@
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <set>
-#include <spdlog/spdlog.h>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "server/environment.h"
+#include "server/log.h"
 #include "server/service_manager.h"
 
 namespace remora::apps {
@@ -79,7 +80,9 @@ class ServiceManagerStore final : public DescriptorStore {
   void remove(std::string_view name) noexcept override {
     const Status sent = send_to_service_manager(remove_text(name), -1, kStorePatience);
     if (!sent)
-      spdlog::warn("the service manager keeps {} longer: {}", name, sent.error().message());
+      log_warn("warm.descriptor_kept",
+               fmt::format("the service manager keeps {} longer: {}", name, sent.error().message()),
+               {{"name", name}, {"reason", sent.error().message()}});
     names_.erase(std::string{name});
   }
 
@@ -128,7 +131,10 @@ class SupervisorStore final : public DescriptorStore {
 
   void remove(std::string_view name) noexcept override {
     const Status sent = send_with_descriptor(socket_, remove_text(name), -1, kStorePatience);
-    if (!sent) spdlog::warn("the supervisor keeps {} longer: {}", name, sent.error().message());
+    if (!sent)
+      log_warn("warm.descriptor_kept",
+               fmt::format("the supervisor keeps {} longer: {}", name, sent.error().message()),
+               {{"name", name}, {"reason", sent.error().message()}});
   }
 
  private:
@@ -189,16 +195,20 @@ Result<std::shared_ptr<DescriptorStore>> store_of_supervisor(int socket) {
 
 void give_up_stored(DescriptorStore& store) noexcept try {
   const auto taken = store.take();
-  if (!taken) return spdlog::warn("{}", taken.error().message());
+  if (!taken)
+    return log_warn("warm.not_received", taken.error().message(),
+                    {{"reason", taken.error().message()}});
   for (const StoredDescriptor& each : *taken) {
     ::close(each.fd);
     store.remove(each.name);
   }
   if (!taken->empty())
-    spdlog::warn(
-        "pool.warm_restart is off: the memory that an earlier process has left is given up");
+    log_warn("warm.given_up",
+             "pool.warm_restart is off: the memory that an earlier process has left is given up");
 } catch (const std::exception& exception) {
-  spdlog::warn("descriptors of an earlier process: {}", exception.what());
+  log_warn("warm.not_received",
+           fmt::format("descriptors of an earlier process: {}", exception.what()),
+           {{"reason", exception.what()}});
 }
 
 }  // namespace remora::apps

@@ -1,12 +1,12 @@
 #include "server/watchdog.h"
 
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 #include <utility>
 
 #include <remora/start_thread.h>
 
 #include "server/environment.h"
+#include "server/log.h"
 #include "server/service_manager.h"
 
 namespace remora::apps {
@@ -47,8 +47,10 @@ void Watchdog::run(std::chrono::microseconds period) noexcept {
     if (alive)
       notify_service_manager("WATCHDOG=1", std::chrono::milliseconds{0});
     else if (!std::exchange(said, true))
-      spdlog::error("watchdog: {}: the service manager is not told that the server is alive",
-                    alive.error().message());
+      log_error("watchdog.withheld",
+                "watchdog: " + alive.error().message() +
+                    ": the service manager is not told that the server is alive",
+                {{"reason", alive.error().message()}});
     said = said && !alive;
     lock.lock();
     stopped_.wait_for(lock, period, [this] {

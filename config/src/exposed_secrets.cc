@@ -2,6 +2,7 @@
 #include <string>
 #include <sys/stat.h>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <remora/config/load.h>
@@ -42,10 +43,13 @@ std::string in_its_own_file(const std::string& key, const std::string& file) {
   return text;
 }
 
-}  // namespace
+struct ExposedSecret {
+  std::string text;
+  std::string file;
+};
 
-std::vector<std::string> exposed_secrets(const ServerConfig& config) {
-  std::vector<std::string> found;
+std::vector<ExposedSecret> find_exposed(const ServerConfig& config) {
+  std::vector<ExposedSecret> found;
   for (const Key& key : keys()) {
     if (!key.secret) continue;
     const Key* const named = find_key(std::string{key.path} + "_file");
@@ -54,17 +58,31 @@ std::vector<std::string> exposed_secrets(const ServerConfig& config) {
       if (const auto here = config.origins.find(path); here != config.origins.end() &&
                                                        here->second.environment.empty() &&
                                                        readable_by_all(here->second.file))
-        found.push_back(in_the_file(path, here->second.file));
+        found.push_back({in_the_file(path, here->second.file), here->second.file});
       if (named == nullptr) return;
       const auto there = config.origins.find(path + "_file");
       const auto name = named->read(config, at);
       if (there == config.origins.end() || !name) return;
       if (const std::string file = beside(there->second.file, std::get<std::string>(*name));
           readable_by_all(file))
-        found.push_back(in_its_own_file(path, file));
+        found.push_back({in_its_own_file(path, file), file});
     });
   }
   return found;
+}
+
+}  // namespace
+
+std::vector<std::string> exposed_secrets(const ServerConfig& config) {
+  std::vector<std::string> texts;
+  for (ExposedSecret& each : find_exposed(config)) texts.push_back(std::move(each.text));
+  return texts;
+}
+
+std::vector<std::string> exposed_secret_files(const ServerConfig& config) {
+  std::vector<std::string> files;
+  for (ExposedSecret& each : find_exposed(config)) files.push_back(std::move(each.file));
+  return files;
 }
 
 }  // namespace remora::config

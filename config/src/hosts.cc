@@ -185,4 +185,12 @@ std::string_view to_string(LogLevel level) noexcept {
   return "unknown";
 }
 
+std::string_view to_string(LogFormat format) noexcept {
+  switch (format) {
+    case LogFormat::kText: return "text";
+    case LogFormat::kJson: return "json";
+  }
+  return "unknown";
+}
+
 }  // namespace remora::config

@@ -24,6 +24,7 @@ constexpr std::array kAnyDeviceWords{"auto"sv};
 constexpr std::array kHugePagesWords{"never"sv, "try"sv, "require"sv, "1GiB"sv};
 constexpr std::array kAuthWords{"none"sv, "keys"sv};
 constexpr std::array kLogLevelWords{"trace"sv, "debug"sv, "info"sv, "warn"sv, "error"sv, "off"sv};
+constexpr std::array kLogFormatWords{"text"sv, "json"sv};
 constexpr std::array kMtuWords{"256"sv, "512"sv, "1024"sv, "2048"sv, "4096"sv};
 constexpr std::array kRightWords{"read"sv, "write"sv, "atomic"sv};
 constexpr std::array kAccessWords{"read"sv, "write"sv, "atomic"sv, "admin"sv};
@@ -258,6 +259,8 @@ constexpr auto kRegisteredBytesMax =
     optional_number([](auto& c, std::size_t) -> auto& { return c.limits.registered_bytes_max; });
 constexpr auto kLogLevel =
     choice<LogLevel>([](auto& c, std::size_t) -> auto& { return c.log.level; });
+constexpr auto kLogFormat =
+    choice<LogFormat>([](auto& c, std::size_t) -> auto& { return c.log.format; });
 
 constexpr std::array kKeys{
     group("listen", KeyType::kMap, "Where clients connect."),
@@ -462,6 +465,9 @@ constexpr std::array kKeys{
     group("log", KeyType::kMap, "The log on standard error."),
     worded("log.level", KeyType::kChoice, kLogLevelWords, kLogLevel,
            "Lines less severe than this are not written."),
+    worded("log.format", KeyType::kChoice, kLogFormatWords, kLogFormat,
+           "`json`: each line is an object with `time`, `level`, `event`, `text` and the fields of "
+           "the event."),
 
     group("metrics", KeyType::kMap, "The HTTP endpoint for Prometheus and health checks."),
     free_text("metrics.address", "`none`, `HOST:PORT` or `[IPv6]:PORT`", is_metrics_address,

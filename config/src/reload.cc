@@ -52,6 +52,7 @@ constexpr std::array kRules{
                "The budget is made when the devices are opened, and memory is registered against "
                "it."},
     ReloadRule{"log.level", true, "For the next line."},
+    ReloadRule{"log.format", false, "The log is opened at the start."},
     ReloadRule{"metrics", false, "The endpoint is bound at the start, with its credentials."},
 };
 constexpr ReloadRule kOther{"", false, "Read at the start alone."};

@@ -7,10 +7,17 @@
 # ended_with CODES NAME COMMAND...: as run, with one of several statuses: what this machine has (a
 # device, a firewall) is not the test's.
 ended_with() {
-  local codes=$1 name=$2 status=0
+  local codes=$1 name=$2
+  status=0
   shift 2
   timeout 60 "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
   if [[ " $codes " == *" $status "* ]]; then ok "$name"; else not_ok "$name: status $status: $*"; fi
+}
+
+# mended: each red or yellow finding of the last run, as JSON, has a command.
+mended() {
+  json "what is wrong has a command" \
+    '[.findings[] | select(.colour == "red" or .colour == "yellow") | .command != ""] | all'
 }
 
 # lacks TEXT FILE: it has no such text.
@@ -41,11 +48,22 @@ json "the worst colour is that of the findings" \
     elif any(.findings[]; .colour == "yellow") then "yellow" else "green" end)'
 json "what is wrong has its reason" \
   '[.findings[] | select(.colour == "red" or .colour == "yellow") | .why != ""] | all'
+mended
 if [[ ! -e /sys/class/infiniband ]]; then
   json "without a device it says so" 'any(.findings[]; .id == "device" and .colour == "yellow")'
   ended_with "1 3" "a warning is an error with --strict" "$remora" doctor --strict
   ended_with "0 3" "as JSON again" "$remora" doctor --json
 fi
+ended_with "0 3 77" "as JSON, with a seccomp filter" "$probe" refuse-userfaultfd "$remora" doctor --json
+if ((status == 77)); then
+  echo "# no seccomp filters here"
+else
+  json "a filter that refuses userfaultfd is told" 'any(.findings[]; .id == "userfaultfd" and
+    .colour == "yellow" and (.found | test("Operation not permitted; a seccomp filter is active$")) and
+    .command == "start the container with a seccomp profile that allows userfaultfd")'
+  mended
+fi
+ended_with "0 3" "as JSON again" "$remora" doctor --json
 if ((EUID != 0)); then
   json "it says what root would add" '.root_adds | length > 0'
 fi
@@ -76,6 +94,21 @@ if [[ $transport != rdma && ! -e /sys/class/infiniband ]]; then
   is "the device is missing" has out '^red +device: the kernel has no RDMA device'
 fi
 small_config | sed 's/huge_pages: never/huge_pages: require/; s/size: 64MiB/size: 64GiB/' >"$work/huge.yaml"
+run 3 "a file that requires huge pages, as JSON" "$remora" doctor --config "$work/huge.yaml" --json
+mended
+run 0 "a key" "$remora" key generate "$work/inline.key"
+{
+  small_config | sed 's/^auth: none/auth: keys/'
+  echo "clients: [{name: a, key: \"$(cat "$work/inline.key")\"}]"
+} >"$work/secret.yaml"
+chmod 644 "$work/secret.yaml"
+chmod 711 "$work"
+ended_with "0 3" "a file with a secret, as JSON" "$remora" doctor --config "$work/secret.yaml" --json
+chmod 700 "$work"
+json "it is told, with the command" "any(.findings[]; .id == \"config.secret\" and
+  .colour == \"yellow\" and .command == \"chmod o-r $work/secret.yaml\")"
+is "the secret is not" lacks "$(cat "$work/inline.key")" "$work/out"
+mended
 run 3 "a file that requires huge pages that are not there" "$remora" doctor --config "$work/huge.yaml"
 is "the setting is told" has out 'do:  sudo sysctl vm\.nr_hugepages=[0-9]+'
 
@@ -137,17 +170,23 @@ json "it is told, and only reads are tried" \
     (.found | test(\"only reads are tried, in cache\")))"
 json "a read worked" \
   "any(.findings[]; .id == \"path.$transport.operation\" and (.found | test(\"a read worked\")))"
+run 3 "a client without a key, as JSON" "$remora" doctor "$(uri)" --json
+mended
 run 3 "a client without a key" "$remora" doctor "$(uri)"
 is "it breaks at the key" has out "^red +path\\.$transport\\.key: .*at the step 'key', on the side of the server"
 
 # --- a server that does not run ---------------------------------------------------------------------
 stop_server
+run 3 "a path to a dead port, as JSON" "$remora" doctor "$(uri)" --timeout 3s --json
+mended
 run 3 "a path to a dead port" "$remora" doctor "$(uri)" --timeout 3s
 is "the step and the side are told" has out \
   "^red +path\\.$transport\\.[a-z]+: $transport breaks at the step '[a-z]+', on the side of "
 if [[ $transport == tcp ]]; then
   is "it is the server's" has out "at the step 'connect', on the side of the server"
 fi
+run 3 "a name that is not there, as JSON" "$remora" doctor remora://nosuch.invalid --json
+mended
 run 3 "a name that is not there" "$remora" doctor remora://nosuch.invalid
 is "it breaks at the name" has out '^red +path\.name: nosuch\.invalid has no address'
 finish

@@ -84,4 +84,29 @@ bounded() { ((lines > 0 && lines <= 2 * (SECONDS - began + 2))); }
 is "200 connections that speak no protocol write a line a second" bounded
 run 0 "clients are served" "$remora" ls "$(uri)"
 stop_server
+
+# --- log.format: json -------------------------------------------------------------------------------
+{ small_config; echo 'log: {format: json}'; } >"$work/json.yaml"
+start_server "$work/json.yaml"
+run 0 "clients are served" "$remora" ls "$(uri)"
+kill -HUP "$server"
+reloaded() { grep -q '"event":"config.taken"' "$work/server.log"; }
+is "SIGHUP is an event" eventually reloaded
+stop_server
+# true_of FILE EXPRESSION, in_log NAME EXPRESSION: jq finds it true of all lines as one array.
+true_of() { jq -es "$2" "$work/$1" >"$work/jq"; }
+in_log() { is "$1" true_of server.log "$2"; }
+in_log "each line is an object with a time, a level, an event and a text" 'length > 4 and all(.[];
+  (.time | test("^[0-9-]{10}T[0-9:]{8}[.][0-9]{6}Z$")) and (.level | IN("info", "warning", "error"))
+  and (.event | test("^[a-z0-9_]+[.][a-z0-9_]+$")) and (.text | type == "string"))'
+in_log "they begin with these" 'all(.[]; keys_unsorted[:4] == ["time", "level", "event", "text"])'
+in_log "the port is a number" "any(.[]; .event == \"server.ready\" and .port == $port)"
+in_log "a session has its id, its client and its transport" 'any(.[]; .event == "session.opened"
+  and (.session | test("^[0-9a-f]+$")) and (.client | type == "string")
+  and .transport == "'"$transport"'" and (.peer | length > 0))'
+in_log "the last line is the end" '.[-1].event == "server.stopped"'
+sed 's/size: 64MiB, piece: 4MiB/size: 60TiB/' "$work/json.yaml" >"$work/large.yaml"
+run 5 "a start that fails" "$bin/remora-server" --config "$work/large.yaml"
+is "it says why as an event" true_of err '.[-1] | .event == "server.not_started"
+  and .level == "error" and (.text | test("pool.size"))'
 finish

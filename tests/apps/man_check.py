@@ -6,7 +6,8 @@ usage: tests/apps/man_check.py --bin FOLDER       FOLDER has remora and remora-s
 
 Each command has a page and each page a command; the options, their values, the arguments of a SYNOPSIS and
 the environment variables of a page are those that the program's parser knows. With scdoc, man and mandoc,
-each page is rendered without a warning. Prints `ok - NAME` and `not ok - NAME`.
+each page is rendered without a warning, those of the C API and of the plugin of nbdkit too. Prints `ok - NAME`
+and `not ok - NAME`.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGES = ROOT / "apps" / "man"
 OTHER_PAGES = ROOT / "engine" / "c" / "man"
+PLUGIN_PAGES = ROOT / "apps" / "nbdkit"
 VALUE = re.compile(r"[A-Z][A-Z0-9:=_-]*")
 
 
@@ -177,26 +179,36 @@ def compare_all(folder):
     return verdicts
 
 
+def rendered(page):
+    """Warnings of man and mandoc about a page, of those that are installed."""
+    said = []
+    for tool in (["man", "--warnings", "-l"], ["mandoc", "-Tlint", "-Wwarning"]):
+        if shutil.which(tool[0]) is None:
+            continue
+        # Without a terminal man(1) would leave out what it warns of.
+        run = subprocess.run([*tool, page], capture_output=True, text=True, check=False,
+                             env={**os.environ, "LC_ALL": "C.UTF-8", "MANWIDTH": "80", "PAGER": "cat"})
+        text = run.stderr + (run.stdout if tool[0] == "mandoc" else "")
+        if text.strip() or run.returncode:
+            said.append(f"{' '.join(tool)}: {text.strip()} (status {run.returncode})")
+    return said
+
+
 def render_all():
-    """{page: warnings} of scdoc, man and mandoc; of those that are installed."""
+    """{page: warnings} of the pages of the programs, by scdoc."""
     verdicts = {}
     with tempfile.TemporaryDirectory() as folder:
         for path in sorted(PAGES.glob("*.scd")):
             page = os.path.join(folder, path.name.removesuffix(".scd"))
             made = subprocess.run([PAGES / "make_page.sh", path, page], capture_output=True, text=True, check=False)
-            said = [made.stderr.strip()] if made.returncode else []
-            tools = [["man", "--warnings", "-l"], ["mandoc", "-Tlint", "-Wwarning"]] if not said else []
-            for tool in tools:
-                if shutil.which(tool[0]) is None:
-                    continue
-                # Without a terminal man(1) would leave out what it warns of.
-                run = subprocess.run([*tool, page], capture_output=True, text=True, check=False,
-                                     env={**os.environ, "LC_ALL": "C.UTF-8", "MANWIDTH": "80", "PAGER": "cat"})
-                text = run.stderr + (run.stdout if tool[0] == "mandoc" else "")
-                if text.strip() or run.returncode:
-                    said.append(f"{' '.join(tool)}: {text.strip()} (status {run.returncode})")
-            verdicts[path.name] = said
+            verdicts[path.name] = [made.stderr.strip()] if made.returncode else rendered(page)
     return verdicts
+
+
+def render_others():
+    """{page: warnings} of the pages that are not of scdoc: the C API, the plugin of nbdkit."""
+    pages = sorted(OTHER_PAGES.glob("*.3")) + sorted(PLUGIN_PAGES.glob("*.1"))
+    return {path.name: rendered(path) for path in pages} or {"pages of the C API": ["there are none"]}
 
 
 def report(prefix, verdicts):
@@ -250,6 +262,13 @@ def self_test():
         "no synopsis": PAGE.replace("*remora get*", "*remora put*"),
     }
     bad = report("self-test", {"a page without faults": faults(PAGE)})
+    if shutil.which("mandoc") is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "undated.3")
+            pathlib.Path(page).write_text('.TH undated 3 "" Remora "Remora"\n.SH NAME\nundated \\- none\n',
+                                          encoding="utf-8")
+            found = rendered(page)
+        bad |= report("self-test", {"a page with a warning": [] if found else ["the warning was not found"]})
     for name, page in seeds.items():
         bad |= report("self-test", {name: [] if faults(page) else ["the seeded fault was not found"]})
     return bad
@@ -265,6 +284,7 @@ def main():
     if options.bin is None:
         parser.error("--bin FOLDER, or --self-test")
     bad = report("as the program", compare_all(options.bin))
+    bad |= report("rendered", render_others())
     if shutil.which("scdoc") is None:
         print("ok - rendered # SKIP scdoc is not installed (ci/setup.sh man)")
     else:

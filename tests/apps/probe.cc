@@ -8,18 +8,25 @@
 ///   probe full SOCKET      a service manager that reads nothing, and whose queue is full
 ///   probe signal STEP SIGNAL PROGRAM [ARGUMENT...]
 ///                          runs the program and sends it the signal at a defined step: signal_at.h
+///   probe refuse-userfaultfd PROGRAM [ARGUMENT...]
+///                          runs the program with a seccomp filter that refuses userfaultfd(2)
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <random>
 #include <string>
 #include <string_view>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <vector>
@@ -118,11 +125,32 @@ int flood(const std::string& path) {
   return 0;
 }
 
+/// What a container with a strict profile does. Source: seccomp(2).
+int refuse_userfaultfd(char** program) {
+  std::array<sock_filter, 4> filter{{
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_userfaultfd},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EPERM},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  }};
+  const sock_fprog all{.len = static_cast<unsigned short>(filter.size()), .filter = filter.data()};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &all) != 0) {
+    std::cerr << "seccomp: " << std::strerror(errno) << '\n';
+    return 77;
+  }
+  ::execvp(program[0], program);
+  std::cerr << program[0] << ": " << std::strerror(errno) << '\n';
+  return 127;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc > 4 && argv[1] == std::string_view{"signal"})
     return remora::testing::signal_at(argv[2], std::atoi(argv[3]), argv + 4);
+  if (argc > 2 && argv[1] == std::string_view{"refuse-userfaultfd"})
+    return refuse_userfaultfd(argv + 2);
   const std::string_view kind = argc == 3 ? argv[1] : "";
   if (kind == "notify") return notify(argv[2]);
   if (kind == "silence") return silence(argv[2]);
@@ -131,6 +159,7 @@ int main(int argc, char** argv) {
   if (kind == "foreign") return foreign(argv[2]);
   if (kind == "full") return full(argv[2]);
   std::cerr << "usage: probe notify|silence|noise|foreign|flood|full SOCKET\n"
-               "       probe signal STEP SIGNAL PROGRAM [ARGUMENT...]\n";
+               "       probe signal STEP SIGNAL PROGRAM [ARGUMENT...]\n"
+               "       probe refuse-userfaultfd PROGRAM [ARGUMENT...]\n";
   return 2;
 }

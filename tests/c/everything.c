@@ -32,6 +32,15 @@ static void on_line(void* context, int level, uint64_t at_ns, const char* text, 
   if (strlen(text) == length) ++*(volatile int*)context;
 }
 
+static void on_log_line(void* context, const remora_log_line* line) {
+  if (line->size < sizeof *line || line->event[0] == 0 || line->at_ns == 0 || line->level < 0)
+    exit(1);
+  if (strlen(line->text) != line->text_length || strlen(line->json) != line->json_length) exit(1);
+  if (line->json[0] != '{' || line->json[line->json_length - 1] != '}') exit(1);
+  if (strstr(line->json, line->event) == NULL) exit(1);
+  ++*(volatile int*)context;
+}
+
 int came(volatile int* value, int wanted) {
   const struct timespec pause = {0, 10000000};
   for (int i = 0; i < 1000 && *value < wanted; ++i) nanosleep(&pause, NULL);
@@ -226,6 +235,7 @@ int main(int argc, char** argv) {
   static struct world world;
   static char folder[] = "/tmp/remora-everything.XXXXXX";
   volatile int lines = 0;
+  volatile int events = 0;
   const char* device = getenv("REMORA_VM_ADDRESS");
   CHECK(argc == 2);
   world.transport = argv[1];
@@ -247,6 +257,10 @@ int main(int argc, char** argv) {
   open_engine(&world);
   use_session(&world);
   use_regions(&world);
+  CHECK(came(&lines, 1)); /* the handler below takes its place */
+  FAILS(REMORA_INVALID_ARGUMENT,
+        remora_set_log_line_handler(on_log_line, NULL, REMORA_LOG_WARNING + 1, &g_error));
+  OK(remora_set_log_line_handler(on_log_line, (void*)&events, REMORA_LOG_DEBUG, &g_error));
   use_queues(&world);
   OK(remora_server_stop(world.server, &g_error));
   CHECK(came(&world.changes[REMORA_SESSION_DRAIN], 1));
@@ -254,8 +268,8 @@ int main(int argc, char** argv) {
   remora_session_free(world.session);
   remora_engine_free(world.engine);
   remora_server_free(world.server);
-  CHECK(came(&lines, 1));
-  OK(remora_set_log_handler(NULL, NULL, REMORA_LOG_WARNING, &g_error));
+  CHECK(came(&lines, 1) && came(&events, 1));
+  OK(remora_set_log_line_handler(NULL, NULL, REMORA_LOG_WARNING, &g_error));
   rmdir(folder);
   printf("everything over %s\n", world.transport);
   return 0;

@@ -11,6 +11,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include" / "remora"
+DATE = "2026-11-26"  # of the pages: fixed, so that they are built again as they are
 # A page, its header, and the line of its NAME.
 PAGES = [
     ("libremora", "remora_c.h", "the client and the memory server of Remora, for C"),
@@ -85,7 +86,7 @@ def page(name, header, about):
     functions = [function_of(code) for _, code in parts if function_of(code)]
     names = ", ".join([name] + functions)
     lines = [f'.\\" Made by engine/c/man/make_pages.py from remora/{header}.',
-             f'.TH {name} 3 "" Remora "Remora for C"', ".SH NAME", f"{names} \\- {about}",
+             f'.TH {name} 3 "{DATE}" Remora "Remora for C"', ".SH NAME", f"{names} \\- {about}",
              ".SH LIBRARY", "libremora.so.0 (\\fIpkg\\-config \\-\\-cflags \\-\\-libs remora\\-c\\fR)",
              ".SH SYNOPSIS", ".nf", "#include <remora/remora_c.h>"]
     for _, code in parts:
@@ -107,7 +108,7 @@ def page(name, header, about):
         elif text:
             lines += ["Described with the functions above."]
         if not title:
-            lines += [".PP", ".EX", escaped(plain(code)), ".EE"]
+            lines += [".PP"] * bool(text) + [".EX", escaped(plain(code)), ".EE"]
     others = [other for other, _, _ in PAGES if other != name]
     lines += [".SH SEE ALSO", ",\n".join(f".BR {other} (3)" for other in others).replace(",\n", " ,\n")]
     return "\n".join(lines) + "\n"

@@ -1,10 +1,12 @@
 // Engines, their options and handlers, and the library's log.
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <remora/config/rdma_settings.h>
 #include <remora/config/secret_key.h>
@@ -137,6 +139,19 @@ Result<EngineOptions> to_options(const remora_engine_options& from, Operation op
   return to;
 }
 
+/// An empty one: as at first.
+Status set_sink(LogSink sink, int level, Operation operation) {
+  if (level < REMORA_LOG_DEBUG || level > REMORA_LOG_WARNING)
+    return Error{Code::kInvalidArgument, operation}.with_subject("level");
+  set_log_sink(std::move(sink), static_cast<LogLevel>(level));
+  return {};
+}
+
+std::uint64_t nanoseconds_of(const LogLine& line) noexcept {
+  const auto at = std::chrono::duration_cast<std::chrono::nanoseconds>(line.at.time_since_epoch());
+  return static_cast<std::uint64_t>(at.count());
+}
+
 }  // namespace
 }  // namespace remora::c
 
@@ -191,21 +206,40 @@ int remora_set_log_handler(remora_log_handler handler, void* context, int level,
                            remora_error* error) noexcept {
   Call call{"remora_set_log_handler", error};
   return call.run([&]() -> Status {
-    if (level < REMORA_LOG_DEBUG || level > REMORA_LOG_WARNING)
-      return Error{Code::kInvalidArgument, call.operation()}.with_subject("level");
-    if (handler == nullptr) {
-      remora::set_log_sink({});
-      return {};
-    }
-    remora::set_log_sink(
+    if (handler == nullptr) return remora::c::set_sink({}, level, call.operation());
+    return remora::c::set_sink(
         [handler, context, line_text = std::string{}](const remora::LogLine& line) mutable {
           line_text.assign(line.text);  // with a final 0
-          const auto at =
-              std::chrono::duration_cast<std::chrono::nanoseconds>(line.at.time_since_epoch());
-          handler(context, static_cast<int>(line.level), static_cast<std::uint64_t>(at.count()),
+          handler(context, static_cast<int>(line.level), remora::c::nanoseconds_of(line),
                   line_text.c_str(), line_text.size());
         },
-        static_cast<remora::LogLevel>(level));
-    return {};
+        level, call.operation());
+  });
+}
+
+int remora_set_log_line_handler(remora_log_line_handler handler, void* context, int level,
+                                remora_error* error) noexcept {
+  Call call{"remora_set_log_line_handler", error};
+  return call.run([&]() -> Status {
+    if (handler == nullptr) return remora::c::set_sink({}, level, call.operation());
+    return remora::c::set_sink(
+        [handler, context](const remora::LogLine& line) {
+          const std::string event{line.event};  // each with a final 0
+          const std::string text{line.text};
+          const std::string json = remora::to_json(line);
+          const remora_log_line given{
+              .size = sizeof(remora_log_line),
+              .at_ns = remora::c::nanoseconds_of(line),
+              .event = event.c_str(),
+              .text = text.c_str(),
+              .text_length = text.size(),
+              .json = json.c_str(),
+              .json_length = json.size(),
+              .level = static_cast<std::int32_t>(line.level),
+              .reserved = 0,
+          };
+          handler(context, &given);
+        },
+        level, call.operation());
   });
 }

@@ -1,10 +1,19 @@
 #include "base/log.h"
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 
+#include <remora/engine/log.h>
 #include <remora/engine/log_writer.h>
 #include <remora/metrics/registry.h>
 #include <remora/owned.h>
@@ -77,6 +86,67 @@ LogLevel public_level(Level level) noexcept {
   return LogLevel::kWarning;
 }
 
+/// What logged_line() returns while the logger of spdlog takes a line.
+class CurrentLine {
+ public:
+  explicit CurrentLine(const LogLine& line) noexcept : before_{std::exchange(t_line, &line)} {}
+  ~CurrentLine() { t_line = before_; }
+  CurrentLine(const CurrentLine&) = delete;
+  CurrentLine& operator=(const CurrentLine&) = delete;
+
+  [[nodiscard]] static const LogLine* line() noexcept { return t_line; }
+
+ private:
+  static thread_local const LogLine* t_line;
+  const LogLine* before_;
+};
+
+thread_local const LogLine* CurrentLine::t_line = nullptr;
+
+/// The fields of a line: its arguments by the names that its event has for them.
+class EventFields {
+ public:
+  EventFields(std::string_view names, const fmt::format_args& arguments) {
+    std::array<std::size_t, kMaxLogFields> ends{};
+    for (int index = 0; !names.empty() && count_ < kMaxLogFields; ++index) {
+      std::string_view name = names.substr(0, names.find(' '));
+      names.remove_prefix(std::min(names.size(), name.size() + 1));
+      if (name == "-") continue;
+      const bool hexadecimal = name.ends_with(":x");
+      if (hexadecimal) name.remove_suffix(2);
+      const std::string format = '{' + std::to_string(index) + (hexadecimal ? ":x}" : "}");
+      fmt::vformat_to(fmt::appender(values_), fmt::string_view{format}, arguments);
+      fields_[count_] = {
+          .name = name, .value = {}, .quoted = hexadecimal || !is_number(arguments, index)};
+      ends[count_++] = values_.size();
+    }
+    std::size_t begin = 0;  // the buffer stays where it is from now on
+    for (std::size_t i = 0; i < count_; begin = ends[i++])
+      fields_[i].value = {values_.data() + begin, ends[i] - begin};
+  }
+  EventFields(const EventFields&) = delete;
+  EventFields& operator=(const EventFields&) = delete;
+
+  [[nodiscard]] std::span<const LogField> all() const noexcept {
+    return std::span{fields_}.first(count_);
+  }
+
+ private:
+  /// Or a truth value.
+  static bool is_number(const fmt::format_args& arguments, int index) {
+    return fmt::visit_format_arg(
+        [](const auto& value) {
+          using Value = std::remove_cvref_t<decltype(value)>;
+          return std::is_arithmetic_v<Value> && !std::is_same_v<Value, char>;
+        },
+        arguments.get(index));
+  }
+
+  std::array<LogField, kMaxLogFields> fields_{};
+  std::size_t count_ = 0;
+  fmt::memory_buffer values_;
+};
+
 }  // namespace
 
 bool enabled(Level level) noexcept {
@@ -85,13 +155,25 @@ bool enabled(Level level) noexcept {
   return logger().should_log(level_of(level));
 }
 
-void write(Level level, fmt::string_view format, fmt::format_args arguments) {
+void write(Level level, Event event, fmt::string_view format, fmt::format_args arguments) {
   if (!enabled(level)) return;
   fmt::memory_buffer text;
   fmt::vformat_to(fmt::appender(text), format, arguments);
-  if (LogSinkQueue::shared().used())
-    return LogSinkQueue::shared().put(public_level(level), {text.data(), text.size()});
+  const EventFields fields{event.fields, arguments};
+  const LogLine line{.level = public_level(level),
+                     .at = std::chrono::system_clock::now(),
+                     .text = {text.data(), text.size()},
+                     .event = event.name,
+                     .fields = fields.all()};
+  if (LogSinkQueue::shared().used()) return LogSinkQueue::shared().put(line);
+  const CurrentLine current{line};
   logger().log(level_of(level), spdlog::string_view_t{text.data(), text.size()});
 }
 
 }  // namespace remora::log
+
+namespace remora {
+
+const LogLine* logged_line() noexcept { return log::CurrentLine::line(); }
+
+}  // namespace remora

@@ -4,11 +4,16 @@
 /// logger "remora" of spdlog's registry. An application that registers a logger of that name before
 /// it uses the library receives them; otherwise they go to stderr from level warn on, through
 /// LogWriter::of_stderr(): no thread of the library waits for them. spdlog stays in log.cc.
+///
+/// Each line of level info and above names its event, which engine/docs/log-events.md lists.
 
 #include <cstdint>
 #include <fmt/format.h>
+#include <type_traits>
 
 #include <remora/result.h>
+
+#include "base/log_event.h"
 
 namespace spdlog {
 class logger;
@@ -32,19 +37,23 @@ enum class Level : std::uint8_t { kDebug, kInfo, kWarn };
 [[nodiscard]] bool enabled(Level level) noexcept;
 
 /// Formats nothing where the level is not enabled. Thread safe.
-void write(Level level, fmt::string_view format, fmt::format_args arguments);
+void write(Level level, Event event, fmt::string_view format, fmt::format_args arguments);
+
+/// The event of a line, with the names of its first arguments: {"session.silent", "session:x"}.
+template <typename... Args>
+using EventFor = LogEvent<std::type_identity_t<Args>...>;
 
 template <typename... Args>
 void debug(fmt::format_string<Args...> format, Args&&... args) {
-  write(Level::kDebug, format, fmt::make_format_args(args...));
+  write(Level::kDebug, kDetail, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
-void info(fmt::format_string<Args...> format, Args&&... args) {
-  write(Level::kInfo, format, fmt::make_format_args(args...));
+void info(EventFor<Args...> event, fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::kInfo, event.get(), format, fmt::make_format_args(args...));
 }
 template <typename... Args>
-void warn(fmt::format_string<Args...> format, Args&&... args) {
-  write(Level::kWarn, format, fmt::make_format_args(args...));
+void warn(EventFor<Args...> event, fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::kWarn, event.get(), format, fmt::make_format_args(args...));
 }
 
 }  // namespace remora::log

@@ -1,8 +1,11 @@
 #include "base/log_sink_queue.h"
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <exception>
 #include <pthread.h>
+#include <span>
 #include <unistd.h>
 #include <utility>
 
@@ -15,6 +18,18 @@ constexpr std::size_t kMaxLines = 8192;
 constexpr std::size_t kMaxBytes = std::size_t{1} << 20U;
 constexpr std::chrono::milliseconds kEndTime{1000};
 const pid_t started_in = ::getpid();
+
+void report_lost(const LogSink& sink, std::uint64_t lost,
+                 std::chrono::system_clock::time_point at) {
+  const std::string count = std::to_string(lost);
+  const std::string text = count + " lines of the log were lost before this one";
+  const LogField field{.name = "lines", .value = count, .quoted = false};
+  sink({.level = LogLevel::kWarning,
+        .at = at,
+        .text = text,
+        .event = "log.lines_lost",
+        .fields = {&field, 1}});
+}
 }  // namespace
 
 LogSinkQueue& LogSinkQueue::shared() {
@@ -46,22 +61,37 @@ void LogSinkQueue::set(LogSink sink, LogLevel from) {
   lock.unlock();  // what it captured goes without the lock
 }
 
-void LogSinkQueue::put(LogLevel level, std::string_view text) noexcept {
+std::size_t LogSinkQueue::Line::bytes() const noexcept {
+  std::size_t sum = text.size();
+  for (const Field& field : fields) sum += sizeof field + field.value.size();
+  return sum;
+}
+
+void LogSinkQueue::put(const LogLine& logged) noexcept {
   // In a child the mutex may be locked by a thread that does not exist there.
   if (::getpid() != started_in) {
     ++lost_;
     return;
   }
   try {
-    Line line{.level = level, .at = std::chrono::system_clock::now(), .text = std::string{text}};
+    Line line{.level = logged.level,
+              .at = logged.at,
+              .text = std::string{logged.text},
+              .event = logged.event,
+              .fields = {}};
+    line.fields.reserve(logged.fields.size());
+    for (const LogField& each : logged.fields)
+      line.fields.push_back(
+          {.name = each.name, .value = std::string{each.value}, .quoted = each.quoted});
+    const std::size_t bytes = line.bytes();
     const remora::detail::MutexLock lock{mutex_};
     if (sink_ == nullptr) return;  // taken away meanwhile
-    if (lines_.size() >= kMaxLines || queued_bytes_ + text.size() > kMaxBytes || !start()) {
+    if (lines_.size() >= kMaxLines || queued_bytes_ + bytes > kMaxBytes || !start()) {
       ++lost_;
       ++lost_untold_;
       return;
     }
-    queued_bytes_ += text.size();
+    queued_bytes_ += bytes;
     lines_.push_back(std::move(line));
     ++taken_;
   } catch (const std::exception&) {  // no memory
@@ -90,7 +120,7 @@ void LogSinkQueue::run() noexcept {
   while (!lines_.empty()) {
     const Line line = std::move(lines_.front());
     lines_.pop_front();
-    queued_bytes_ -= line.text.size();
+    queued_bytes_ -= line.bytes();
     hand_over(line);
     ++done_;
     changed_.notify_all();
@@ -107,11 +137,18 @@ void LogSinkQueue::hand_over(const Line& line) noexcept {
   mutex_.unlock();
   bool good = true;
   try {
-    if (lost != 0) {
-      const std::string told = std::to_string(lost) + " lines of the log were lost before this one";
-      (*sink)({.level = LogLevel::kWarning, .at = line.at, .text = told});
-    }
-    (*sink)({.level = line.level, .at = line.at, .text = line.text});
+    if (lost != 0) report_lost(*sink, lost, line.at);
+    std::array<LogField, kMaxLogFields> fields{};
+    const std::size_t count = std::min(line.fields.size(), fields.size());
+    for (std::size_t i = 0; i < count; ++i)
+      fields[i] = {.name = line.fields[i].name,
+                   .value = line.fields[i].value,
+                   .quoted = line.fields[i].quoted};
+    (*sink)({.level = line.level,
+             .at = line.at,
+             .text = line.text,
+             .event = line.event,
+             .fields = std::span{fields}.first(count)});
   } catch (...) {
     good = false;
   }

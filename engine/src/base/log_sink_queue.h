@@ -12,6 +12,7 @@
 #include <string_view>
 #include <sys/types.h>
 #include <thread>
+#include <vector>
 
 #include <remora/engine/log.h>
 #include <remora/mutex.h>
@@ -36,17 +37,26 @@ class LogSinkQueue {
   }
   void set(LogSink sink, LogLevel from);
   /// Never blocks for the sink.
-  void put(LogLevel level, std::string_view text) noexcept;
+  void put(const LogLine& line) noexcept;
   [[nodiscard]] bool flush(std::chrono::milliseconds timeout_ms) noexcept;
   [[nodiscard]] std::uint64_t lost() const noexcept {
     return lost_.load(std::memory_order_relaxed);
   }
 
  private:
+  struct Field {
+    std::string_view name;  ///< of a literal
+    std::string value;
+    bool quoted;
+  };
   struct Line {
     LogLevel level;
     std::chrono::system_clock::time_point at;
     std::string text;
+    std::string_view event;  ///< of a literal
+    std::vector<Field> fields;
+
+    [[nodiscard]] std::size_t bytes() const noexcept;
   };
   /// False: the system refuses a thread.
   bool start() noexcept REMORA_REQUIRES(mutex_);

@@ -5,40 +5,20 @@
 #include <string_view>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace remora::control {
 
 namespace {
 /// Of Access.rights, beside the bits of Rights.
 constexpr std::uint32_t kAdminBit = 8;
 
-/// Bytes of the UTF-8 character that `text` begins with; 0: it begins with none.
-/// Source: RFC 3629, section 4.
-std::size_t character_bytes(std::string_view text) noexcept {
-  const auto at = [text](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-  };
-  const auto follows = [&](std::size_t i) { return (at(i) & 0xc0U) == 0x80U; };
-  const unsigned first = at(0);
-  if (first < 0x80) return text.empty() ? 0 : 1;
-  if (first >= 0xc2 && first <= 0xdf) return follows(1) ? 2 : 0;
-  const unsigned min_second = first == 0xe0   ? 0xa0U
-                              : first == 0xf0 ? 0x90U
-                                              : 0x80U;  // no longer forms
-  const unsigned max_second = first == 0xed   ? 0x9fU
-                              : first == 0xf4 ? 0x8fU
-                                              : 0xbfU;  // no surrogates
-  if (first < 0xe0 || first > 0xf4 || at(1) < min_second || at(1) > max_second || !follows(2))
-    return 0;
-  if (first <= 0xef) return 3;
-  return follows(3) ? 4 : 0;
-}
-
 /// The receiver cannot parse a message with text that is not UTF-8.
 std::string wire_text(std::string_view text) {
   std::string made;
   made.reserve(text.size());
   while (!text.empty()) {
-    const std::size_t whole = character_bytes(text);
+    const std::size_t whole = detail::character_bytes(text);
     made += whole == 0 ? std::string_view{"?"} : text.substr(0, whole);
     text.remove_prefix(std::max<std::size_t>(whole, 1));
   }

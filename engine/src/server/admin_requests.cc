@@ -48,13 +48,15 @@ Result<ServerReply> AdminRequests::drain(const control::DrainRequest& request) {
     case control::DRAIN_ASK: break;
     case control::DRAIN_BEGIN:
       log::info(
+          {"server.drained", "session:x client"},
           "session {:x} ({}): drains the server: no region is created or opened, and the sessions "
           "are told",
           session_.id(), session_.handshake().client_name());
       drain.begin();
       break;
     case control::DRAIN_END:
-      log::info("session {:x} ({}): ends the drain of the server", session_.id(),
+      log::info({"server.drain_ended", "session:x client"},
+                "session {:x} ({}): ends the drain of the server", session_.id(),
                 session_.handshake().client_name());
       drain.end();
       break;
@@ -86,7 +88,8 @@ void AdminRequests::end_session(const ServerRequest& asked,
                                            name + " is the one that asks"));
   if (!server_.ender().end_by_admin(id))
     return session_.reply_later(asked, Error{Code::kNotFound, kOperation}.with_subject(name));
-  log::info("session {:x} ({}): has ended session {}", session_.id(),
+  log::info({"session.ended_by_admin", "session:x client ended"},
+            "session {:x} ({}): has ended session {}", session_.id(),
             session_.handshake().client_name(), name);
   // Behind the job that releases the session: when the client reads the answer, nothing of the
   // session reaches memory any more.

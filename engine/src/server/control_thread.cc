@@ -125,8 +125,8 @@ void ControlThread::accept(Listener& listener) noexcept {
   if (listener.more_to_accept()) more_came_at_ = Clock::now();
   if (!arrived) {
     if (listener_lines_.allows(Clock::now()))
-      log::warn("{}: {}{}", listener.description(), arrived.error().message(),
-                listener_lines_.take_left_out());
+      log::warn({"listener.failed", "listener reason"}, "{}: {}{}", listener.description(),
+                arrived.error().message(), listener_lines_.take_left_out());
     // The listener's descriptor stays readable while the cause lasts (no free descriptors), so this
     // thread pauses instead of trying at full speed.
     std::this_thread::sleep_for(kListenerPause);
@@ -150,7 +150,8 @@ void ControlThread::add(std::unique_ptr<transport::ServerEndpoint> endpoint) noe
   });
   if (!watch) {
     if (listener_lines_.allows(Clock::now()))
-      log::warn("session: {}{}", watch.error().message(), listener_lines_.take_left_out());
+      log::warn({"session.not_watched", "reason"}, "session: {}{}", watch.error().message(),
+                listener_lines_.take_left_out());
     server_.metrics().session_ended(SessionEnd::kRefused);
     return;
   }
@@ -185,7 +186,8 @@ bool ControlThread::take_message(const std::shared_ptr<ServerSession>& session,
   if (session->handshake_complete() && connection.answer_ping(message.bytes)) return true;
   if (!connection.admit_request()) {
     if (protocol_lines_.allows(Clock::now()))
-      log::warn("session {:x} ({}): too many requests at once; ended{}", session->id(),
+      log::warn({"session.flooded", "session:x peer"},
+                "session {:x} ({}): too many requests at once; ended{}", session->id(),
                 session->endpoint().peer(), protocol_lines_.take_left_out());
     server_.metrics().protocol_violation();
     server_.ender().end(session->id(), SessionEnd::kProtocol, session.get());
@@ -231,8 +233,8 @@ bool ControlThread::deliver(ServerSession& session,
     if (delivered) continue;
     session.notices().give_back_room(notices.size() - i - 1);
     if (protocol_lines_.allows(Clock::now()))
-      log::warn("session {:x}: {}; ended{}", session.id(), delivered.error().message(),
-                protocol_lines_.take_left_out());
+      log::warn({"session.protocol", "session:x reason"}, "session {:x}: {}; ended{}", session.id(),
+                delivered.error().message(), protocol_lines_.take_left_out());
     server_.metrics().protocol_violation();
     server_.ender().end(session.id(), SessionEnd::kProtocol, &session);
     return false;
@@ -255,7 +257,8 @@ void ControlThread::end_silent_sessions() noexcept {
   for (const auto& session : server_.session_table().silent(now, lease_floor_)) {
     const std::uint64_t id = session->id();
     if (silent_lines_.allows(Clock::now()))
-      log::warn("session {:x}: nothing heard for {} ms (limits.session_lease); its lanes end{}", id,
+      log::warn({"session.silent", "session:x silent_ms"},
+                "session {:x}: nothing heard for {} ms (limits.session_lease); its lanes end{}", id,
                 lease.count(), silent_lines_.take_left_out());
     server_.ender().end(id, SessionEnd::kLapsed, session.get());
   }
@@ -271,7 +274,8 @@ void ControlThread::release_lapsed_sessions() noexcept {
   const Clock::time_point now = Clock::now();
   const bool behind = this->behind(now);
   for (auto& session : server_.session_table().take_lapsed(now, behind)) {
-    log::info("session {:x}: its client has not come back; what it had open is given up",
+    log::info({"session.given_up", "session:x"},
+              "session {:x}: its client has not come back; what it had open is given up",
               session->id());
     server_.ender().release_later(std::move(session));
   }
@@ -292,7 +296,8 @@ void ControlThread::end_unfinished_handshake(std::uint64_t id, bool displaced) n
     return log::debug(
         "session {:x}: another one takes its place (limits.pending_handshakes_max); ended", id);
   if (!handshake_lines_.allows(Clock::now())) return;
-  log::warn("session {:x}: no hello in time; ended{}", id, handshake_lines_.take_left_out());
+  log::warn({"session.no_hello", "session:x"}, "session {:x}: no hello in time; ended{}", id,
+            handshake_lines_.take_left_out());
 }
 
 }  // namespace remora::detail

@@ -37,9 +37,11 @@ void log_left_out(const config::ServerConfig& config, TransportKind kind, const 
   const bool none_here = error.code() == Code::kNotFound || error.code() == Code::kUnsupported;
   const bool named = kind == TransportKind::kRdma && !config.transports.rdma_devices.empty();
   if (none_here && !named)
-    log::info("{} is not offered: {}", to_string(kind), error.message());
+    log::info({"transport.not_offered", "transport reason"}, "{} is not offered: {}",
+              to_string(kind), error.message());
   else
-    log::warn("{} is not offered: {}", to_string(kind), error.message());
+    log::warn({"transport.not_offered", "transport reason"}, "{} is not offered: {}",
+              to_string(kind), error.message());
 }
 
 Result<ListenerSet> open_once(const config::ServerConfig& config,
@@ -121,6 +123,7 @@ Result<std::unique_ptr<Listener>> listen_beside_iwarp(
   auto next = listen(static_cast<std::uint16_t>(port + 1));
   if (!next) return listener;
   log::warn(
+      {"listener.other_port", "port iwarp_port"},
       "tcp listens on port {}: the iWARP device has TCP port {}; clients without that device name "
       "port {}",
       port + 1, port, port + 1);

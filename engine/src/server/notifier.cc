@@ -96,11 +96,13 @@ void Notifier::call(const NotificationHandler* handler, const Notification& noti
     (*handler)(notification);
   } catch (const std::exception& error) {
     result = ServerMetrics::HandlerResult::kThrew;
-    log::warn("notification of region {}: the handler threw: {}", notification.region,
+    log::warn({"callback.threw", "region reason"},
+              "notification of region {}: the handler threw: {}", notification.region,
               error.what());
   } catch (...) {
     result = ServerMetrics::HandlerResult::kThrew;
-    log::warn("notification of region {}: the handler threw", notification.region);
+    log::warn({"callback.threw", "region"}, "notification of region {}: the handler threw",
+              notification.region);
   }
   metrics_.notification(result);
 }

@@ -56,6 +56,7 @@ Result<std::vector<verbs::Address>> own_addresses(Operation key, const std::stri
   // "localhost" stands for ::1 where IPv6 is turned off, too.
   if (!others.empty() && !config::is_loopback(host))
     log::warn(
+        {"server.name_ambiguous", "key host addresses"},
         "{} {}: the name also stands for {}, no address of this machine: a client that is given it "
         "does not reach this server",
         key.text(), host, others);

@@ -143,6 +143,7 @@ void RegionManager::apply_access(std::vector<Catalog::Restored>& regions,
     const bool narrower = is_narrower(before, info);
     if (narrower) info.epoch = next_epoch++;
     log::info(
+        {"region.access_changed", "region"},
         "region {}: clients may do what the configuration says now{}", region.name,
         narrower ? ", which is less for some: the grants of the process before have ended" : "");
   }
@@ -159,6 +160,7 @@ bool RegionManager::is_restored(const config::RegionConfig& region) const {
                     (region.atomics == "auto" || is.atomic_domain == region.atomics);
   if (!same)
     log::warn(
+        {"region.differs", "region"},
         "region {}: the process before has left it with another size, block size, owner, atomics "
         "or shm than the configuration says; it stays as it was",
         region.name);
@@ -170,7 +172,8 @@ Result<RegionInfo> RegionManager::create(RegionSpec spec, const std::string& dev
                                          std::uint64_t session_id) {
   if (!spec.shm && !listeners_.offers(TransportKind::kRdma) &&
       !listeners_.offers(TransportKind::kTcp))
-    log::warn("region {}: no transport of this server can open it; create it with shm", spec.name);
+    log::warn({"region.no_transport", "region"},
+              "region {}: no transport of this server can open it; create it with shm", spec.name);
   const auto step = [this](std::uint64_t /*done_bytes*/) { worker_.note_step(); };
   return create(std::move(spec), device, owner, deadline,
                 {.stop = populating_.get_token(), .on_step = step}, session_id);
@@ -317,7 +320,8 @@ void RegionManager::remove_expired() {
     for (const auto& region : expired) {
       // A client has opened the region meanwhile: it is removed later.
       if (!catalog_.expire(*region)) continue;
-      log::info("region {}: its ttl is over; removed", region->name());
+      log::info({"region.expired", "region"}, "region {}: its ttl is over; removed",
+                region->name());
     }
     metrics_.regions(catalog_.size());
     removes_expired_.store(false);

@@ -1,5 +1,6 @@
 #include "server/server_core.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <utility>
@@ -8,6 +9,7 @@
 #include <remora/config/units.h>
 
 #include "base/log.h"
+#include "base/parallel_steps.h"
 #include "base/placement.h"
 #include "base/random_id.h"
 #include "server/translation_need.h"
@@ -31,7 +33,9 @@ std::string_view words_for(ServerMetrics::Refusal why) noexcept {
 /// `before`: bytes that this step of the start has populated already.
 PopulateSteps steps_of(const ServerCore::StartOptions& options, StartProgress::Step step,
                        std::uint64_t before, std::uint64_t total) {
-  PopulateSteps steps{.stop = options.stop};
+  // Nothing is served yet, so all processors are free for it.
+  PopulateSteps steps{.stop = options.stop,
+                      .threads_max = std::min(usable_processors(), PopulateSteps::kMaxThreads)};
   if (options.on_progress)
     steps.on_step = [&report = options.on_progress, step, before, total](std::uint64_t done) {
       report({.step = step, .done_bytes = before + done, .total_bytes = total});
@@ -49,9 +53,11 @@ void log_translations(const config::ServerConfig& config, const Pool& pool, bool
   const std::uint64_t clients = config.limits.sessions_max;
   const std::string pages = config::format_size(page_bytes);
   if (leased)
-    return log::info("rdma: the pool takes about {} of a device's translations (pages of {})",
+    return log::info({"pool.translations", "translations pages"},
+                     "rdma: the pool takes about {} of a device's translations (pages of {})",
                      config::format_size(once), pages);
   log::info(
+      {"pool.translations", "translations pages"},
       "rdma: a client that opens all of the pool takes about {} of a device's translations (pages "
       "of {}) and {} of locked memory; {} clients take {} and {}",
       config::format_size(once), pages, config::format_size(pool_bytes), clients,
@@ -65,10 +71,14 @@ Status register_pool(const config::ServerConfig& config, const ListenerSet& list
   for (const auto& listener : listeners.listeners()) {
     transport::ListenerDevices* const devices = listener->devices();
     if (devices == nullptr) continue;
-    if (options.on_progress)
-      options.on_progress(
-          {.step = StartProgress::Step::kDevices, .done_bytes = 0, .total_bytes = pool_bytes});
-    const auto registered = devices->register_pool(pool->pieces(), pool, options.stop);
+    const auto tell = [&](std::uint64_t done_bytes) {
+      if (options.on_progress)
+        options.on_progress({.step = StartProgress::Step::kDevices,
+                             .done_bytes = done_bytes,
+                             .total_bytes = pool_bytes});
+    };
+    tell(0);
+    const auto registered = devices->register_pool(pool->pieces(), pool, options.stop, tell);
     if (!registered) return registered.error();
     if (*registered) pool->keep_pages();
     log_translations(config, *pool, *registered);
@@ -168,11 +178,11 @@ void ServerCore::restore(TakenOver taken_over) {
   catalog().restore(std::move(taken_over.regions), taken_over.next_epoch);
   restored_.add(taken_over.sessions, Deadline::max());  // begin() says until when
   metrics_.regions(catalog().size());
-  log::info(
-      "warm restart: the memory {:x} of the process before is taken over: {} regions, {} of "
-      "{}; {} sessions may go on",
-      memory_id_, catalog().size(), config::format_size(pool_usage().used_bytes),
-      config::format_size(pool_usage().total_bytes), sessions);
+  log::info({"warm.taken_over", "memory:x regions used total sessions"},
+            "warm restart: the memory {:x} of the process before is taken over: {} regions, {} of "
+            "{}; {} sessions may go on",
+            memory_id_, catalog().size(), config::format_size(pool_usage().used_bytes),
+            config::format_size(pool_usage().total_bytes), sessions);
 }
 
 Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::ServerConfig& config,
@@ -186,7 +196,8 @@ Result<std::unique_ptr<ServerCore>> ServerCore::start_behind(const config::Serve
   auto placement =
       Placement::create(config.transports.rdma == config::Availability::kOff ? "none" : "auto",
                         served.size() == 1 ? served.front() : std::string{});
-  if (!placement) log::info("placement: {}", placement.error().message());
+  if (!placement)
+    log::info({"server.no_placement", "reason"}, "placement: {}", placement.error().message());
   std::unique_ptr<WarmMemory> warm;
   if (config.pool.warm_restart) {
     auto opened = WarmMemory::open(options.store, config.pool, metrics.warm_restart_gauge());
@@ -311,7 +322,8 @@ void ServerCore::leave_memory() noexcept {
   // First, so that the pool zeroes nothing of a region whose removal is not recorded any more.
   regions_.pool().hand_over();
   warm_->freeze();
-  log::info("warm restart: the memory {:x} is left to the next process: {} regions", memory_id_,
+  log::info({"warm.left", "memory:x regions"},
+            "warm restart: the memory {:x} is left to the next process: {} regions", memory_id_,
             catalog().size());
 }
 
@@ -329,10 +341,10 @@ void ServerCore::end_lapsed_restored(Clock::time_point now, bool behind) noexcep
   if (behind && restored_.size() != 0) catalog().hold_longer(now + kHold);
   std::set<std::uint64_t> ended{lapsed.ended.begin(), lapsed.ended.end()};
   for (const KeptSession& session : lapsed.sessions) {
-    log::info(
-        "session {:x}: its client has not come back since the process before; what it had "
-        "open is given up",
-        session.id);
+    log::info({"session.given_up", "session:x"},
+              "session {:x}: its client has not come back since the process before; what it had "
+              "open is given up",
+              session.id);
     // The next process has to know of a process that is stopped, too.
     enqueue([this, id = session.id, maps = ended.erase(session.id) == 0] {
       maps ? warm_->forbid_resumption(id) : warm_->forget(id);
@@ -389,7 +401,8 @@ void ServerCore::note_refused(ServerMetrics::Refusal why, const ServerSession& s
                               std::string_view client_name) {
   metrics_.session_refused(why);
   if (!refused_lines_.allows(Clock::now())) return;
-  log::warn("session {:x}: '{}' over {} ({}) is refused: {}{}", session.id(),
+  log::warn({"session.refused", "session:x client transport peer reason"},
+            "session {:x}: '{}' over {} ({}) is refused: {}{}", session.id(),
             Error{Code::kInternal}.with_subject(client_name).subject(),
             to_string(session.endpoint().kind()), session.endpoint().peer(), words_for(why),
             refused_lines_.take_left_out());
@@ -400,7 +413,8 @@ void ServerCore::note_limit(const Error& error, const ServerSession& session) {
   if (!limit) return;
   metrics_.request_refused(*limit);
   if (!limit_lines_.allows(Clock::now())) return;
-  log::warn("session {:x}: a request of '{}' over {} ({}) is refused: {}{}", session.id(),
+  log::warn({"request.refused", "session:x client transport peer reason"},
+            "session {:x}: a request of '{}' over {} ({}) is refused: {}{}", session.id(),
             Error{Code::kInternal}.with_subject(session.handshake().client_name()).subject(),
             to_string(session.endpoint().kind()), session.endpoint().peer(), error.message(),
             limit_lines_.take_left_out());

@@ -32,7 +32,8 @@ void ServerDrain::await_clients() noexcept {
   while (sessions.admitted_count() > 0 && !expedited_ && Clock::now() < until)
     std::this_thread::sleep_for(kDrainPause);
   if (const std::size_t left = sessions.admitted_count(); left > 0)
-    log::info("stopping: {} sessions have not left{}; they end", left,
+    log::info({"server.sessions_left", "sessions"},
+              "stopping: {} sessions have not left{}; they end", left,
               expedited_ ? "" : " within limits.drain_timeout");
 }
 

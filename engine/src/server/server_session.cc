@@ -120,7 +120,8 @@ void ServerSession::send_event(control::Event event) {
 }
 
 void ServerSession::lock_out(const RegionEntry& region, const Error& why) {
-  log::warn("session {:x} ({}): its access to {} cannot be taken back ({}): the session ends", id(),
+  log::warn({"grant.not_taken_back", "session:x peer region reason"},
+            "session {:x} ({}): its access to {} cannot be taken back ({}): the session ends", id(),
             endpoint().peer(), region.name(), why.message());
   // The client must not resume this session: the registration whose key was not invalidated belongs
   // to the old connection, and is of no use to a new one.
@@ -151,7 +152,8 @@ Result<Resumption> ServerSession::resume() {
   const std::shared_ptr<ServerSession>& before = *claimed;
   if (before == nullptr) return restore(*wanted);
   if (auto taken_over = take_over(*before); !taken_over) {
-    log::warn("session {:x}: {}; it ends", before->id(), taken_over.error().message());
+    log::warn({"session.not_resumed", "session:x reason"}, "session {:x}: {}; it ends",
+              before->id(), taken_over.error().message());
     before->release();
     return Resumption::kNone;
   }
@@ -348,7 +350,8 @@ RequestOutcome ServerSession::serve_first_delayed() {
 
 void ServerSession::note_delayed(Clock::time_point now) {
   if (!throttle_.may_log(now) || !server_.may_log_delayed(now)) return;
-  log::info("session {:x} ({}): more requests than limits.requests_per_second ({}): they wait",
+  log::info({"session.throttled", "session:x peer limit"},
+            "session {:x} ({}): more requests than limits.requests_per_second ({}): they wait",
             id(), endpoint().peer(), server_.limits().requests_per_second);
 }
 
@@ -371,7 +374,8 @@ RequestOutcome ServerSession::reply(const ServerRequest& asked, Result<ServerRep
   server_.metrics().request(asked.kind, answered.ok(), Clock::now() - asked.arrived);
   auto bytes = control::encode(reply);
   if (!bytes) {
-    log::warn("session {}: {}", endpoint().peer(), bytes.error().message());
+    log::warn({"session.reply_not_sent", "peer reason"}, "session {}: {}", endpoint().peer(),
+              bytes.error().message());
     return RequestOutcome::kReplyNotSent;
   }
   const bool challenged = handshake_.challenged();

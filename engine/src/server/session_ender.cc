@@ -57,6 +57,7 @@ void SessionEnder::end_removed(SessionTable::Removed removed) noexcept {
   for (const Ending& ending : removed.attached) {
     server_.metrics().session_ended(SessionEnd::kUnknownClient);
     log::warn(
+        {"session.key_withdrawn", "session:x"},
         "session {:x}: its client, or the key it came with, is no longer one of the server's; "
         "ended",
         ending.session->id());
@@ -87,7 +88,8 @@ void SessionEnder::apply_outcome(const ServerSession& session, RequestOutcome ou
     case RequestOutcome::kProtocolViolation:
       server_.metrics().protocol_violation();
       if (protocol_lines_.allows(Clock::now()))
-        log::warn("session {:x} ({}): not the protocol; ended{}", session.id(),
+        log::warn({"session.protocol", "session:x peer"},
+                  "session {:x} ({}): not the protocol; ended{}", session.id(),
                   session.endpoint().peer(), protocol_lines_.take_left_out());
       return end_it(SessionEnd::kProtocol);
   }
@@ -118,7 +120,8 @@ Result<std::shared_ptr<ServerSession>> SessionEnder::claim(const control::Resume
   ServerSession& found = *claimed->session;
   const std::uint32_t max = server_.limits().resumes_per_minute;
   if (too_often_lines_.allows(Clock::now()))
-    log::warn("session {:x} ({}): more than limits.resumes_per_minute ({}); ended{}",
+    log::warn({"session.resumes_too_often", "session:x peer limit"},
+              "session {:x} ({}): more than limits.resumes_per_minute ({}); ended{}",
               resume.session_id(), found.endpoint().peer(), max, too_often_lines_.take_left_out());
   found.endpoint().shutdown();
   found.notices().deliver_rest();

@@ -189,7 +189,8 @@ void SessionHandshake::finish(const control::Welcome& welcome) {
   // already.
   if (auto event = server_.draining(); event && version() >= 2)
     session_.events().queue(std::move(*event));
-  log::info("session {:x}: {}{} over {} ({}){}", session_.id(), client_name_,
+  log::info({"session.opened", "session:x client - transport peer"},
+            "session {:x}: {}{} over {} ({}){}", session_.id(), client_name_,
             proven() ? ", by its key," : "", to_string(session_.endpoint().kind()),
             session_.endpoint().peer(),
             welcome.resumed()    ? ", resumed"

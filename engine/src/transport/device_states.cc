@@ -24,11 +24,13 @@ void DeviceStates::set(DeviceState state) {
     const bool same = known && before->second.use == state.use;
     lost = known && !same && state.use == DeviceUse::kGone;
     if (state.use == DeviceUse::kLeftOut && (!same || before->second.reason != state.reason))
-      log::info("rdma: {} is left out: {}", state.device, state.reason);
+      log::info({"device.left_out", "device reason"}, "rdma: {} is left out: {}", state.device,
+                state.reason);
     if (lost)
-      log::warn("rdma: {} has gone: {}; the server looks for it", state.device, state.reason);
+      log::warn({"device.gone", "device reason"}, "rdma: {} has gone: {}; the server looks for it",
+                state.device, state.reason);
     if (known && !same && state.use == DeviceUse::kServing)
-      log::info("rdma: {} serves again", state.device);
+      log::info({"device.serves_again", "device"}, "rdma: {} serves again", state.device);
     if (known && state.use == DeviceUse::kServing && state.addresses.empty())
       state.addresses = before->second.addresses;
     states_[state.device] = state;

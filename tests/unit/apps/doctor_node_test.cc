@@ -58,6 +58,7 @@ TEST_F(DoctorNodeTest, NoDeviceIsRedWhereRdmaIsRequired) {
   const Finding finding = finding_of(check_devices(machine(), {.server = &required}, {}), "device");
   EXPECT_EQ(finding.colour, Colour::kRed);
   EXPECT_EQ(finding.found, "the kernel has no RDMA device and no Ethernet interface");
+  EXPECT_THAT(finding.command, HasSubstr("lspci"));
 }
 
 TEST_F(DoctorNodeTest, NicWithoutItsProviderGetsTheModule) {
@@ -92,6 +93,7 @@ TEST_F(DoctorNodeTest, DeviceThatVerbsCannotOpenIsRed) {
   EXPECT_EQ(finding.colour, Colour::kRed);
   EXPECT_EQ(finding.found,
             "rxe0 is a software device; verbs cannot open it: ibv_open_device: permission denied");
+  EXPECT_EQ(finding.command, "ls -l /dev/infiniband; sudo dmesg | grep -i -e infiniband -e rxe0");
 }
 
 TEST_F(DoctorNodeTest, NodeThatThisUserMayNotOpenGetsTheUdevRule) {

@@ -264,6 +264,8 @@ TEST_F(KeyFiles, SecretsThatEveryUserMayReadAreWarnedOf) {
   EXPECT_THAT(warnings(metrics, 0600),
               ::testing::ElementsAre("metrics.token_file: every user may read " + path("token") +
                                      ": chmod o-r it"));
+  EXPECT_THAT(exposed_secret_files(load_server(path("server.yaml")).value()),
+              ::testing::ElementsAre(path("token")));
   // No other user reads a variable.
   ASSERT_EQ(::setenv("REMORA_UNIT_TEST_KEY", kKeyB, 1), 0);
   write("server.yaml", with_clients("{name: b, key: \"${REMORA_UNIT_TEST_KEY}\"}"), 0644);

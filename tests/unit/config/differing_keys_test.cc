@@ -44,9 +44,10 @@ TEST(DifferingKeys, AreNamedByTheirPaths) {
   after.regions[1].access[0].admin = true;
   after.clients[1].create = true;
   after.log.level = LogLevel::kDebug;
+  after.log.format = LogFormat::kJson;
   EXPECT_THAT(differing_keys(two_of_each(), after),
               ElementsAre("pool.size", "regions[1].block", "regions[1].access[0].rights", "auth",
-                          "clients[1].create", "log.level"));
+                          "clients[1].create", "log.level", "log.format"));
 }
 
 TEST(DifferingKeys, ListsOfOtherLengthsAreNamedOnce) {

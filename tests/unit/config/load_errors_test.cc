@@ -31,10 +31,10 @@ TEST(UnknownKey, NamesTheMapThatHasIt) {
 
 TEST(UnknownKey, ListsValidOnesWhenNoneIsNear) {
   EXPECT_EQ(faults(with_pool("log: {colour: red}\n")),
-            "f.yaml:2:7: log.colour: unknown key: valid here are level\n");
+            "f.yaml:2:7: log.colour: unknown key: valid here are level and format\n");
   // `address` and `size` stand in two maps each: naming one of them would be a guess.
   EXPECT_EQ(faults(with_pool("log: {address: a}\n")),
-            "f.yaml:2:7: log.address: unknown key: valid here are level\n");
+            "f.yaml:2:7: log.address: unknown key: valid here are level and format\n");
 }
 
 TEST(UnknownKey, MeantForARequiredOneIsOneFault) {
@@ -69,7 +69,7 @@ TEST(DuplicateKey, QuotesMakeNoDifference) {
 
 TEST(DuplicateKey, OfAnUnknownKeyToo) {
   EXPECT_EQ(faults(with_pool("log: {colour: 1, colour: 2}\n")),
-            "f.yaml:2:7: log.colour: unknown key: valid here are level\n"
+            "f.yaml:2:7: log.colour: unknown key: valid here are level and format\n"
             "f.yaml:2:18: log.colour: duplicate key, first written in line 2\n");
 }
 
@@ -198,6 +198,8 @@ TEST(Choice, ListsTheWords) {
   EXPECT_EQ(faults(with_pool("log: {level: warning}\n")),
             "f.yaml:2:14: log.level: must be trace, debug, info, warn, error or off, found "
             "'warning'\n");
+  EXPECT_EQ(faults(with_pool("log: {format: xml}\n")),
+            "f.yaml:2:15: log.format: must be text or json, found 'xml'\n");
   EXPECT_EQ(faults(with_pool("auth: psk\n")),
             "f.yaml:2:7: auth: must be none or keys, found 'psk'\n");
 }

@@ -94,7 +94,7 @@ limits:
   registrations_max: 12
   windows_max: 13
   registered_bytes_max: 14MiB
-log: {level: trace}
+log: {level: trace, format: json}
 metrics: {address: "[::1]:9471"}
 )");
   EXPECT_EQ(config.listen, (Listen{"fe80::1%eth0", 65535}));
@@ -114,7 +114,7 @@ metrics: {address: "[::1]:9471"}
   EXPECT_EQ(config.auth, Auth::kNone);
   EXPECT_EQ(config.limits, (Limits{1, 2, 3, 5U << 20U, 100ms, 1h, 3s, 4s, 2s, 7, 10, 11, 1ms, 12,
                                    13, 14U << 20U}));
-  EXPECT_EQ(config.log.level, LogLevel::kTrace);
+  EXPECT_EQ(config.log, (Log{LogLevel::kTrace, LogFormat::kJson}));
   EXPECT_EQ(config.metrics.address, "[::1]:9471");
 }
 
@@ -146,6 +146,8 @@ TEST(ParseServer, EveryWordOfEveryChoice) {
   EXPECT_EQ(with("log: {level: warn}").log.level, LogLevel::kWarn);
   EXPECT_EQ(with("log: {level: error}").log.level, LogLevel::kError);
   EXPECT_EQ(with("log: {level: off}").log.level, LogLevel::kOff);
+  EXPECT_EQ(with("log: {format: text}").log.format, LogFormat::kText);
+  EXPECT_EQ(with("log: {format: json}").log.format, LogFormat::kJson);
   EXPECT_THAT(with("transports: {rdma_device: auto}").transports.rdma_devices, IsEmpty());
   EXPECT_THAT(with("transports: {rdma_device: [auto]}").transports.rdma_devices, IsEmpty());
   EXPECT_THAT(with("transports: {rdma_device: [mlx5_1, mlx5_0]}").transports.rdma_devices,

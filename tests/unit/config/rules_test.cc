@@ -220,7 +220,8 @@ TEST(Validate, EnumeratorsThatDoNotExist) {
   config.pool.huge_pages = static_cast<HugePages>(9);
   config.auth = static_cast<Auth>(9);
   config.log.level = static_cast<LogLevel>(9);
-  EXPECT_EQ(validate(config).size(), 4U);
+  config.log.format = static_cast<LogFormat>(9);
+  EXPECT_EQ(validate(config).size(), 5U);
 }
 
 TEST(Validate, ExtremesDoNotOverflow) {

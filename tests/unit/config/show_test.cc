@@ -86,6 +86,7 @@ limits:
   # registered_bytes_max:                 # not set
 log:
   level: info                             # default
+  format: text                            # default
 metrics:
   address: none                           # default
   # token:                                # not set
@@ -194,6 +195,7 @@ class ShowProperty : public ::testing::Test {
     config.limits.drain_timeout = std::chrono::milliseconds{below(3'600'000)};
     config.limits.revoke_grace = std::chrono::milliseconds{1 + below(60'000)};
     config.log.level = one_of({LogLevel::kTrace, LogLevel::kWarn, LogLevel::kOff});
+    config.log.format = one_of({LogFormat::kText, LogFormat::kJson});
     if (below(2) == 0) config.metrics.address = "[::1]:9471";
     if (below(2) == 0) config.rdma.pkey = static_cast<std::uint16_t>(1 + below(0xffff));
     if (below(2) == 0) config.rdma.traffic_class = static_cast<std::uint8_t>(below(256));

@@ -51,5 +51,7 @@ tl::expected<ServerConfig, Diagnostics> parse_server(
 /// machine may read it, in words that name the key, the file and what to do. For a warning: that a
 /// key file is not so is checked when it is read.
 std::vector<std::string> exposed_secrets(const ServerConfig& config);
+/// The files of exposed_secrets(), in the same order.
+std::vector<std::string> exposed_secret_files(const ServerConfig& config);
 
 }  // namespace remora::config

@@ -238,8 +238,15 @@ struct Limits {
 /// Lines less severe than this are not written.
 enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarn, kError, kOff };
 
+/// The form of a line of the log.
+enum class LogFormat : std::uint8_t {
+  kText,  ///< time, level and text
+  kJson   ///< an object with `time`, `level`, `event`, `text` and the fields of the event
+};
+
 struct Log {
   LogLevel level = LogLevel::kInfo;
+  LogFormat format = LogFormat::kText;
 
   friend bool operator==(const Log&, const Log&) = default;
 };
@@ -312,5 +319,6 @@ Result<Endpoint> parse_endpoint(std::string_view text);
 [[nodiscard]] std::string_view to_string(HugePages huge_pages) noexcept;
 [[nodiscard]] std::string_view to_string(Auth auth) noexcept;
 [[nodiscard]] std::string_view to_string(LogLevel level) noexcept;
+[[nodiscard]] std::string_view to_string(LogFormat format) noexcept;
 
 }  // namespace remora::config

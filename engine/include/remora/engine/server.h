@@ -88,15 +88,16 @@ struct RefusedTransport {
 struct StartProgress {
   enum class Step : std::uint8_t {
     kPool,     ///< populates the pool
-    kDevices,  ///< registers the pool with RDMA devices; `done_bytes` does not grow meanwhile
+    kDevices,  ///< registers the pool with RDMA devices; 0 bytes are done where grants are
+               ///< registrations
     kRegions,  ///< creates the regions of the configuration; those with shm are populated
   };
   Step step = Step::kPool;
   std::uint64_t done_bytes = 0;
   std::uint64_t total_bytes = 0;
 };
-/// Called by the thread that calls Server::start(), before each 64 MiB and after the last. It must
-/// not throw.
+/// Called by the thread that calls Server::start(), before each 64 MiB or piece of the pool that
+/// this thread works on, and after the last of all. It must not throw.
 using StartProgressHandler = std::function<void(const StartProgress&)>;
 
 /// Offers memory to clients until it is stopped or destroyed. Move-only. Thread-safe. One that was

@@ -55,10 +55,10 @@ class ClientMetrics::Registrar {
       : registry_{registry}, transport_{to_string(transport)} {}
   ~Registrar() {
     if (left_out_ != 0)
-      log::warn(
-          "{}: the registry has no room for {} of its series: raise "
-          "RegistryOptions::series_max",
-          transport_, left_out_);
+      log::warn({"metrics.no_room", "transport series"},
+                "{}: the registry has no room for {} of its series: raise "
+                "RegistryOptions::series_max",
+                transport_, left_out_);
   }
   Registrar(const Registrar&) = delete;
   Registrar& operator=(const Registrar&) = delete;

@@ -57,7 +57,8 @@ void HelperThreads::start_helpers() noexcept {
     auto helper = start_thread("remora-copy", [this] { help(); });
     if (!helper) {
       start_from_ = now + kStartPause;
-      return log::warn("{} of {} threads help to copy: {}", helpers_.size(), helpers_max_,
+      return log::warn({"client.threads_missing", "threads wanted reason"},
+                       "{} of {} threads help to copy: {}", helpers_.size(), helpers_max_,
                        helper.error().message());
     }
     helpers_.push_back(std::move(*helper));

@@ -18,7 +18,8 @@ Result<std::shared_ptr<JobThreads>> JobThreads::start(std::size_t threads,
     });
     if (!thread && made->threads_.empty()) return thread.error();
     if (!thread) {
-      log::warn("{} of {} threads for coroutines: {}", made->threads_.size(), threads,
+      log::warn({"client.threads_missing", "threads wanted reason"},
+                "{} of {} threads for coroutines: {}", made->threads_.size(), threads,
                 thread.error().message());
       break;
     }

@@ -39,7 +39,8 @@ void AdmissionRetry::repeat(const Try& try_once) {
   Attempt attempt;
   const auto log_transports = [&] {
     if (!attempt.passed_over.empty())
-      log::warn("{}: no transport fits: {}", uri_.text(), attempt.passed_over);
+      log::warn({"client.no_transport", "uri reason"}, "{}: no transport fits: {}", uri_.text(),
+                attempt.passed_over);
   };
   if (connect_for_ <= connect_for_.zero()) {
     if (try_once(attempt) != nullptr) log_transports();
@@ -55,7 +56,8 @@ void AdmissionRetry::repeat(const Try& try_once) {
     const Clock::time_point now = Clock::now();
     if (failed == nullptr) {
       if (count > 1)
-        log::info("{}: let in at attempt {}, after {:.1f} s", uri_.text(), count,
+        log::info({"client.admitted", "uri attempts seconds"},
+                  "{}: let in at attempt {}, after {:.1f} s", uri_.text(), count,
                   seconds(now - began));
       return;
     }
@@ -66,12 +68,14 @@ void AdmissionRetry::repeat(const Try& try_once) {
       if (attempt.answered && count == 1)
         log_transports();
       else
-        log::warn("{}: not let in: {} (attempt {}, after {:.1f} s)", uri_.text(), why, count,
+        log::warn({"client.not_admitted", "uri reason attempts seconds"},
+                  "{}: not let in: {} (attempt {}, after {:.1f} s)", uri_.text(), why, count,
                   seconds(now - began));
       return;
     }
     if (count == 1)
-      log::warn("{}: not let in yet: {}; trying for {:.1f} s more (connect_for)", uri_.text(), why,
+      log::warn({"client.waits", "uri reason left_seconds"},
+                "{}: not let in yet: {}; trying for {:.1f} s more (connect_for)", uri_.text(), why,
                 seconds(left));
     else
       log::debug("{}: attempt {}: {}", uri_.text(), count, why);

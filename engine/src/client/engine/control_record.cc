@@ -133,7 +133,7 @@ void ControlRecord::told(Resumable& self) noexcept {
 }
 
 void control_callback_threw(const char* what) noexcept {
-  log::warn("a callback of a control call threw: {}", what);
+  log::warn({"callback.threw", "reason"}, "a callback of a control call threw: {}", what);
 }
 
 }  // namespace remora::detail

@@ -96,8 +96,8 @@ Result<std::shared_ptr<RegionGrant>> TransportSelection::open(Rights rights, Ope
                                     deadline_, opening);
     if (region) {
       const std::string others = passed_over_.text();
-      log::info("{}: {}{}{}", uri_.text(), (*region)->transport_reason(),
-                others.empty() ? "" : "; passed over: ", others);
+      log::info({"client.transport_chosen", "uri reason - passed_over"}, "{}: {}{}{}", uri_.text(),
+                (*region)->transport_reason(), others.empty() ? "" : "; passed over: ", others);
       return region;
     }
     const Error error = refused_region(region.error(), candidate.kind, uri_);

@@ -274,7 +274,8 @@ void CallbackCore::log_exception(const char* what) noexcept {
   region_->session().metrics().callback_threw();
   // A callback that always throws does not fill the log.
   if (std::has_single_bit(++exceptions_))
-    log::warn("a callback threw: {} (number {} of its queue)", what, exceptions_);
+    log::warn({"callback.threw", "reason exceptions"},
+              "a callback threw: {} (number {} of its queue)", what, exceptions_);
 }
 
 Deadline CallbackCore::earliest_deadline() noexcept {
@@ -373,11 +374,13 @@ void CallbackCore::abandon() noexcept {
 void CallbackCore::close() noexcept {
   abandon();
   if (poller_.is_this_thread()) {
-    log::warn("a queue was destroyed on its own poller: its operations are not waited for");
+    log::warn({"queue.destroyed_on_poller"},
+              "a queue was destroyed on its own poller: its operations are not waited for");
   } else if (!poller_.part_with(*this, deadline_after(deadline_) + kEndGrace)) {
     // After this the lane does not touch the queue's buffers, however long the poller is blocked.
     end_overdue();
-    log::warn("a poller is blocked: a queue is destroyed before its callbacks");
+    log::warn({"queue.poller_blocked"},
+              "a poller is blocked: a queue is destroyed before its callbacks");
   }
 }
 

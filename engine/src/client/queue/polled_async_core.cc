@@ -127,7 +127,8 @@ void PolledAsyncCore::run_record(Resumable& record) noexcept {
 void PolledAsyncCore::close() noexcept {
   if (t_resuming != this) return CallbackCore::close();
   abandon();
-  log::warn("a queue was destroyed by a coroutine of its own: its operations are not waited for");
+  log::warn({"queue.destroyed_on_poller"},
+            "a queue was destroyed by a coroutine of its own: its operations are not waited for");
 }
 
 void PolledAsyncCore::close_idle() noexcept {

@@ -207,10 +207,10 @@ void ControlCalls::close(bool wait) noexcept {
         mutex_.assert_held();
         return untold_ == 0 && finishing_ == 0;
       }))
-    log::warn(
-        "a poller or the arena is blocked: an engine is destroyed before {} of its control "
-        "calls are told of",
-        untold_);
+    log::warn({"client.destroyed_early", "calls"},
+              "a poller or the arena is blocked: an engine is destroyed before {} of its control "
+              "calls are told of",
+              untold_);
 }
 
 void ControlCalls::stop() noexcept {

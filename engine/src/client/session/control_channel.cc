@@ -330,7 +330,8 @@ void ControlChannel::deliver(ControlMessage message, std::uint64_t number) {
   if (envelope && envelope->has_event() && session_.version() != 1)
     return session_.events().take(envelope->event(), number);
   if (!envelope || !envelope->has_reply()) {
-    log::warn("session: the server sent what is not a reply; ending the session");
+    log::warn({"session.wrong_reply"},
+              "session: the server sent what is not a reply; ending the session");
     session_.lose_connection(Reason::kPeerGone, ClientMetrics::kProtocol, LaneFault::kNone, number);
     return;
   }

@@ -167,7 +167,8 @@ Status GrantKeys::for_each_held(const std::function<Status(const HeldGrant& gran
             each.grant_id, why.reason() == Reason::kNone ? Reason::kRevoked : why.reason());
         break;
       default:
-        log::warn("session with {}: grant {} of {} ends: {}", session_.server_address(),
+        log::warn({"grant.ended", "server grant region reason"},
+                  "session with {}: grant {} of {} ends: {}", session_.server_address(),
                   each.grant_id, each.name, why.message());
         session_.revocations().set_revoked(each.grant_id, Reason::kRevoked);
         session_.channel().close_grant(each.grant_id);

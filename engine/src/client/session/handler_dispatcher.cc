@@ -74,9 +74,10 @@ void HandlerDispatcher::make(const Call& call) const noexcept {
   try {
     (*call.handler)({.server = server, .transport = session_.kind(), .reason = call.reason});
   } catch (const std::exception& error) {
-    log::warn("session with {}: a handler threw: {}", server, error.what());
+    log::warn({"callback.threw", "server reason"}, "session with {}: a handler threw: {}", server,
+              error.what());
   } catch (...) {
-    log::warn("session with {}: a handler threw", server);
+    log::warn({"callback.threw", "server"}, "session with {}: a handler threw", server);
   }
 }
 

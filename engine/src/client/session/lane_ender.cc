@@ -45,7 +45,8 @@ bool LaneEnder::end_later(LaneDriver& lane) noexcept {
   auto thread =
       start_thread("remora-lanes", [this, kept = std::move(session), &ending] { run(ending); });
   if (!thread) {
-    log::warn("no thread to end a broken lane: {}", thread.error().message());
+    log::warn({"lane.no_thread", "reason"}, "no thread to end a broken lane: {}",
+              thread.error().message());
     return false;
   }
   ending.at_work = true;

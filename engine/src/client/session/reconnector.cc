@@ -113,8 +113,8 @@ void Reconnector::give_up() noexcept {
   const Reason why = attempt_failed_by_ == Reason::kLocalShortage
                          ? attempt_failed_by_
                          : session_.explain(session_.lost_reason());
-  log::warn("session with {}: not reached again in time: {}", session_.server_address(),
-            to_string(why));
+  log::warn({"session.lost", "server reason"}, "session with {}: not reached again in time: {}",
+            session_.server_address(), to_string(why));
   session_.end(why, ClientMetrics::kPeerGone);
 }
 

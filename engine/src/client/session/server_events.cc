@@ -26,7 +26,8 @@ void ServerEvents::take(const control::Event& event, std::uint64_t connection) {
   if (!session_.channel().is_current(connection)) return;
   count_.fetch_add(1);
   if (act_on(event, connection)) return;
-  log::warn("session with {}: it says more than it waits for; ending the session",
+  log::warn({"session.server_floods", "server"},
+            "session with {}: it says more than it waits for; ending the session",
             session_.server_address());
   session_.lose_connection(Reason::kPeerGone, ClientMetrics::kProtocol, LaneFault::kNone,
                            connection);
@@ -42,7 +43,8 @@ bool ServerEvents::act_on(const control::Event& event, std::uint64_t connection)
           connection, event.id(), event.revoking().grant_id(),
           reason_of(event.revoking().reason(), Reason::kRevoked));
     case control::Event::kDraining:
-      log::info("session with {}: the server stops in {} ms", session_.server_address(),
+      log::info({"session.server_drains", "server left_ms"},
+                "session with {}: the server stops in {} ms", session_.server_address(),
                 event.draining().remaining_ms());
       if (!std::exchange(drain_told_, true)) {
         session_.dispatcher().add(session_.engine().options().handlers.on_drain, Reason::kDraining);
@@ -62,8 +64,8 @@ void ServerEvents::on_ending(const control::Event::Ending& ending) {
   failure.set_code(ending.code());
   failure.set_reason(ending.reason());
   failure.set_subject(ending.subject());
-  log::warn("session with {}: the server ends it: {}", session_.server_address(),
-            control::to_error(failure, "session").message());
+  log::warn({"session.ended_by_server", "server reason"}, "session with {}: the server ends it: {}",
+            session_.server_address(), control::to_error(failure, "session").message());
   const MutexLock lock{mutex_};
   told_reason_ = reason_of(ending.reason(), Reason::kNone);
   // In the answer to a hello, these reasons also tell that the server has destroyed the old lanes.

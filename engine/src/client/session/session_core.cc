@@ -202,7 +202,8 @@ bool SessionCore::leave_connection(SessionState next, Reason reason, End by) noe
 
 void SessionCore::interrupt_now(Reason reason, End by, LaneFault fault) noexcept {
   if (!leave_connection(SessionState::kDown, reason, by)) return;
-  log::info("session with {} over {}: interrupted: {}; connecting again", connector_.server,
+  log::info({"session.interrupted", "server transport reason"},
+            "session with {} over {}: interrupted: {}; connecting again", connector_.server,
             to_string(kind()), to_string(reason));
   dispatcher_.add(engine_->options().handlers.on_interrupted, events_.told_or(reason));
   lanes_.interrupt(reason, fault);
@@ -212,7 +213,8 @@ void SessionCore::interrupt_now(Reason reason, End by, LaneFault fault) noexcept
       if (lanes()[i]->unanswered()) rails->rail_failed(i);
   const Status begun = reconnector_.begin();
   if (begun) return;
-  log::warn("session with {}: no thread to connect again: {}", connector_.server,
+  log::warn({"session.no_thread", "server reason"},
+            "session with {}: no thread to connect again: {}", connector_.server,
             begun.error().message());
   // The log has the reason of the interruption. The application gets the reason why the session
   // cannot be resumed, which it can act on.
@@ -266,7 +268,8 @@ bool SessionCore::resume(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
       return false;
     }
     if (!lanes_.replace(std::move(lanes))) {
-      log::warn("session with {}: the new lanes can do less than the old ones; it ends",
+      log::warn({"session.lanes_differ", "server"},
+                "session with {}: the new lanes can do less than the old ones; it ends",
                 connector_.server);
       end_now(Reason::kLaneBroken, ClientMetrics::kLaneBroken, LaneFault::kNone);
       return false;
@@ -274,7 +277,8 @@ bool SessionCore::resume(std::vector<std::unique_ptr<Lane>> lanes) noexcept {
     if (!set_up_again()) return false;
     dispatcher_.add(engine_->options().handlers.on_resumed, lost_reason());
     metrics_->session_resumed();
-    log::info("session with {} over {}: resumed", connector_.server, to_string(kind()));
+    log::info({"session.resumed", "server transport"}, "session with {} over {}: resumed",
+              connector_.server, to_string(kind()));
     for (const auto& lane : lanes_.all()) {
       if (!connected()) break;
       lane->go_on();

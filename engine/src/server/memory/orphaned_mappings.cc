@@ -27,11 +27,11 @@ bool held_elsewhere(int fd) noexcept {
                            errno == ENOSYS || errno == EOPNOTSUPP;
   if (!unsupported) return true;  // EAGAIN, or the kernel is out of memory: the caller asks again
   static const bool logged = [] {
-    log::info(
-        "shm: this kernel does not tell which processes hold memory of removed regions "
-        "(F_SETLEASE: "
-        "errno {}): orphaned bytes are not counted",
-        errno);
+    log::info({"shm.orphans_unknown", "errno"},
+              "shm: this kernel does not tell which processes hold memory of removed regions "
+              "(F_SETLEASE: "
+              "errno {}): orphaned bytes are not counted",
+              errno);
     return true;
   }();
   (void)logged;
@@ -52,7 +52,8 @@ void OrphanedMappings::add(UniqueFd again, std::uint64_t size_bytes) noexcept tr
   if (all_.size() < kMaxFollowed)
     all_.push_back({.fd = std::move(again), .size_bytes = size_bytes});
   else
-    log::warn("shm: {} bytes of a removed region are still mapped, with {} others: not counted",
+    log::warn({"shm.orphans_not_counted", "bytes"},
+              "shm: {} bytes of a removed region are still mapped, with {} others: not counted",
               size_bytes, kMaxFollowed);
 } catch (const std::bad_alloc&) {  // the mapping is not counted
 }

@@ -59,7 +59,7 @@ Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options, const Pl
                                      placement, steps, options.core_dump, address);
   if (!memory) return memory.error();
   if (options.huge_pages == config::HugePages::kTry && !memory->huge())
-    log::info("pool: no 2 MiB pages to be had, using ordinary ones");
+    log::info({"pool.ordinary_pages"}, "pool: no 2 MiB pages to be had, using ordinary ones");
   auto pool = std::make_shared<Pool>(std::move(*memory), options, placement, page_bytes_min);
   pool->groups_ = groups;
   // A part of such a page does not go back to the system.
@@ -379,7 +379,8 @@ bool Pool::make_clean(const Dirty& dirty) const noexcept {
     const bool may_lack_pages = dirty.punched || dirty.inherited;
     if (may_lack_pages && (populate_ || memory_.huge()))
       if (auto status = memory_.populate(extent.offset_bytes, extent.length_bytes); !status) {
-        log::warn("pool: {}; trying again", status.error().message());
+        log::warn({"pool.tried_again", "reason"}, "pool: {}; trying again",
+                  status.error().message());
         clean = false;
         continue;
       }

@@ -17,6 +17,7 @@
 #include <remora/system_file.h>
 
 #include "base/core_dump.h"
+#include "base/parallel_steps.h"
 #include "base/sanitizers.h"
 
 namespace remora::detail {
@@ -111,7 +112,7 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
         SharedMemory made{std::move(fd), {static_cast<std::byte*>(found), size_bytes}, true};
         place(made.bytes());
         // Huge pages that are missing show only when they are touched.
-        const Status populated = made.populate(0, size_bytes, steps);
+        const Status populated = made.populate(0, size_bytes, steps, placement);
         if (!populated && populated.error().code() == Code::kCancelled) return populated.error();
         if (populated) {
           ::fchmod(made.fd(), 0600);
@@ -141,7 +142,8 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
   place(made.bytes());
   if (huge_pages != config::HugePages::kNever) ::madvise(found, size_bytes, MADV_HUGEPAGE);
   if (populate)
-    if (auto status = made.populate(0, size_bytes, steps); !status) return status.error();
+    if (auto status = made.populate(0, size_bytes, steps, placement); !status)
+      return status.error();
   return made;
 }
 
@@ -165,19 +167,31 @@ Status SharedMemory::punch(std::uint64_t offset_bytes, std::uint64_t length_byte
 }
 
 Status SharedMemory::populate(std::uint64_t offset_bytes, std::uint64_t length_bytes,
-                              const PopulateSteps& steps) const {
-  std::uint64_t done = 0;
-  while (done < length_bytes) {
-    if (steps.on_step) steps.on_step(done);
-    if (steps.stop.stop_requested())
-      return Error{Code::kCancelled, "populate memory"}.with_limit(length_bytes, done);
-    const std::uint64_t step = std::min(PopulateSteps::kStepBytes, length_bytes - done);
-    if (::madvise(bytes_.data() + offset_bytes + done, step, MADV_POPULATE_WRITE) != 0)
+                              const PopulateSteps& steps, const Placement& placement) const {
+  constexpr std::uint64_t kStep = PopulateSteps::kStepBytes;
+  // The last step is shorter, as a rule.
+  const auto bytes_of = [length_bytes](std::size_t done) {
+    return std::min(done * kStep, length_bytes);
+  };
+  StepOptions options{
+      .threads_max = std::min<std::uint64_t>(
+          steps.threads_max, length_bytes / std::max<std::uint64_t>(steps.thread_bytes, 1)),
+      .stop = steps.stop,
+      .on_thread = [&placement] { placement.bind_thread(); }};
+  if (!placement.processors().empty())
+    options.threads_max = std::min(options.threads_max, placement.processors().size());
+  if (steps.on_step) options.on_step = [&](std::size_t done) { steps.on_step(bytes_of(done)); };
+  const auto populate_one = [&](std::size_t index) -> Status {
+    const std::uint64_t at = index * kStep;
+    const std::uint64_t part = std::min(kStep, length_bytes - at);
+    if (::madvise(bytes_.data() + offset_bytes + at, part, MADV_POPULATE_WRITE) != 0)
       return failed("madvise(MADV_POPULATE_WRITE)", "pool", length_bytes);
-    done += step;
-  }
-  if (steps.on_step) steps.on_step(done);
-  return {};
+    return {};
+  };
+  const StepsDone made = run_steps((length_bytes + kStep - 1) / kStep, populate_one, options);
+  if (made.failed) return *made.failed;
+  if (!made.stopped) return {};
+  return Error{Code::kCancelled, "populate memory"}.with_limit(length_bytes, bytes_of(made.done));
 }
 
 }  // namespace remora::detail

@@ -2,6 +2,7 @@
 
 /// A shared mapping of a memfd, sealed against every change of its size.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -19,9 +20,16 @@ namespace remora::detail {
 /// Memory is populated in steps, between which the caller may end it.
 struct PopulateSteps {
   static constexpr std::uint64_t kStepBytes = 64ULL << 20U;
+  /// More threads than these wait for the memory, not for a processor.
+  static constexpr std::size_t kMaxThreads = 16;
   std::stop_token stop{};
-  /// Before each step, and after the last: how many bytes are populated.
+  /// In the caller's thread, before each step of its own, and after the last: how many bytes are
+  /// populated.
   std::function<void(std::uint64_t done_bytes)> on_step{};
+  /// The caller's own thread counts.
+  std::size_t threads_max = 1;
+  /// A thread for each so many bytes at most: less is populated before another thread begins.
+  std::uint64_t thread_bytes = 512ULL << 20U;
 };
 
 /// Owns the memfd and the mapping. Not thread-safe.
@@ -57,9 +65,10 @@ class SharedMemory {
   [[nodiscard]] std::uint64_t page_bytes() const noexcept;
   /// Gives the pages of a part back to the system; they read as zero afterwards.
   Status punch(std::uint64_t offset_bytes, std::uint64_t length_bytes) const noexcept;
-  /// Errors: kOutOfMemory, kSystem; kCancelled (steps.stop; populated pages stay).
+  /// By several threads, which run where `placement` says. Errors: kOutOfMemory, kSystem;
+  /// kCancelled (steps.stop; populated pages stay).
   Status populate(std::uint64_t offset_bytes, std::uint64_t length_bytes,
-                  const PopulateSteps& steps = {}) const;
+                  const PopulateSteps& steps = {}, const Placement& placement = {}) const;
 
  private:
   SharedMemory(UniqueFd fd, std::span<std::byte> bytes, bool huge) noexcept

@@ -101,7 +101,7 @@ Result<std::unique_ptr<WarmMemory>> WarmMemory::open(std::shared_ptr<DescriptorS
   for (const auto& [name, fd] : *descriptors) names.insert(name);
   if (names.empty()) {
     warm->reason_ = "no earlier process has left memory";
-    log::info("warm restart: {}: the memory is new", warm->reason_);
+    log::info({"warm.new_memory", "reason"}, "warm restart: {}: the memory is new", warm->reason_);
     return warm;
   }
   const auto found = descriptors->find(kPoolName);
@@ -120,10 +120,10 @@ Result<std::unique_ptr<WarmMemory>> WarmMemory::open(std::shared_ptr<DescriptorS
     warm->catalog_.reset();
     warm->sessions_.reset();
     warm->reason_ = kept.error().message();
-    log::warn(
-        "warm restart: THE MEMORY OF THE PROCESS BEFORE IS LOST: {}; the memory is new, and "
-        "what clients had stored is gone",
-        warm->reason_);
+    log::warn({"warm.memory_lost", "reason"},
+              "warm restart: THE MEMORY OF THE PROCESS BEFORE IS LOST: {}; the memory is new, and "
+              "what clients had stored is gone",
+              warm->reason_);
     give_back_pages(pool);
   }
   // What no region has: a process that ended has removed a region, or had not recorded it yet.
@@ -378,10 +378,10 @@ void WarmMemory::spoil(const Error& why) noexcept {
   sessions_->spoil();
   spoiled_ = true;
   ready_gauge_.set(0);
-  log::warn(
-      "warm restart: not possible any more: {}; this process serves on, and the next one "
-      "begins with new memory",
-      why.message());
+  log::warn({"warm.impossible", "reason"},
+            "warm restart: not possible any more: {}; this process serves on, and the next one "
+            "begins with new memory",
+            why.message());
 }
 
 }  // namespace remora::detail

@@ -51,7 +51,8 @@ CacheSeries::Member::Member(const std::shared_ptr<metrics::Registry>& registry,
   if (series_ == nullptr) {
     known = series_ = std::make_shared<CacheSeries>(registry);
     if (const Status shown = series_->show(device); !shown)
-      log::warn("{}: not all series of kept registrations are shown: {}", device,
+      log::warn({"metrics.no_room", "device reason"},
+                "{}: not all series of kept registrations are shown: {}", device,
                 shown.error().message());
   }
   const remora::detail::MutexLock lock{series_->mutex_};

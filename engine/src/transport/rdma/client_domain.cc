@@ -103,7 +103,8 @@ Status ClientDomain::arrive(const verbs::Device& device) {
   }
   for (const auto& memory : memories)
     if (auto registered = memory->register_in(*made); !registered)
-      log::warn("{}: {} bytes could not be registered again: {}", device_, memory->bytes.size(),
+      log::warn({"device.not_registered", "device bytes reason"},
+                "{}: {} bytes could not be registered again: {}", device_, memory->bytes.size(),
                 registered.error().message());
   for (const auto& cache : caches) cache->arrive(*made);
   arrivals_.fetch_add(1);
@@ -135,7 +136,7 @@ void ClientDomain::leave() noexcept {
     caches = this->caches();
   }
   for (const auto& cache : caches) cache->leave();
-  log::warn("rdma: {} has gone; sessions over it wait for it", device_);
+  log::warn({"device.gone", "device"}, "rdma: {} has gone; sessions over it wait for it", device_);
   reaper_.take(std::move(left));
 }
 

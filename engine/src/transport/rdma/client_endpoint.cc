@@ -345,7 +345,8 @@ Result<std::unique_ptr<ClientRails>> make_rails(const std::shared_ptr<ClientDoma
   if (!memory) return memory.error();
   auto first = ClientRails::make_rail(**memory, device, peer, {});
   if (!first && first.error().code() == Code::kLimitExceeded) {
-    log::info("rdma: {}: no rails: {}", device->device(), first.error().message());
+    log::info({"device.no_rails", "device reason"}, "rdma: {}: no rails: {}", device->device(),
+              first.error().message());
     return std::unique_ptr<ClientRails>{};
   }
   if (!first) return first.error();

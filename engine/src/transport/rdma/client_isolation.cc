@@ -56,7 +56,7 @@ Result<DeviceProtection> protection_of(std::string device, RdmaProtection wanted
   switch (wanted) {
     case RdmaProtection::kWindows: {
       if (const WindowCheck* const failed = findings.first_not_kept()) {
-        log::warn("rdma: {}: {}", made.device, holes);
+        log::warn({"device.isolation_holes", "device reason"}, "rdma: {}: {}", made.device, holes);
         return Error{Code::kUnsupported, "windows that keep clients apart"}.with_subject(
             std::string{kProtectionKey} + " on " + made.device + ": " + std::string{failed->name} +
             " " + std::string{to_string(failed->verdict)} + ": write auto");
@@ -95,11 +95,14 @@ Result<std::vector<DeviceProtection>> choose_protection(RdmaProtection wanted,
 
 void log_protection(RdmaProtection wanted, const DeviceProtection& chosen) {
   if (chosen.worth_a_warning)
-    log::warn("rdma: grants on {} are {}: {}", chosen.device, chosen.mechanism, chosen.reason);
+    log::warn({"device.protection", "device protection reason"}, "rdma: grants on {} are {}: {}",
+              chosen.device, chosen.mechanism, chosen.reason);
   else
-    log::info("rdma: grants on {} are {}: {}", chosen.device, chosen.mechanism, chosen.reason);
+    log::info({"device.protection", "device protection reason"}, "rdma: grants on {} are {}: {}",
+              chosen.device, chosen.mechanism, chosen.reason);
   if (wanted == RdmaProtection::kWindowsUnchecked)
     log::warn(
+        {"device.unprotected", "- device"},
         "rdma: {} is windows-unchecked: on {} nothing makes sure that clients cannot reach what is "
         "another's. For tests alone.",
         kProtectionKey, chosen.device);

@@ -150,7 +150,9 @@ class RdmaRegistrationCache final : public DeviceCache {
     rundown_.close();
     cache_.reset();
     auto made = verbs::MrCache::create(domain, options_);
-    if (!made) return log::warn("no cache of registrations: {}", made.error().message());
+    if (!made)
+      return log::warn({"cache.none", "reason"}, "no cache of registrations: {}",
+                       made.error().message());
     cache_.emplace(std::move(*made));
     rundown_.open();
   }
@@ -184,10 +186,10 @@ class RdmaRegistrationCache final : public DeviceCache {
     if (error.system_errno() != ENOMEM && error.system_errno() != EAGAIN) return;
     paused_until_.store(until, std::memory_order_relaxed);
     if (!warned_.exchange(true, std::memory_order_relaxed))
-      log::warn(
-          "long transfers of memory that is not registered are copied for want of a "
-          "registration: {}",
-          error.message());
+      log::warn({"cache.copies", "reason"},
+                "long transfers of memory that is not registered are copied for want of a "
+                "registration: {}",
+                error.message());
   }
 
   const verbs::Access access_;
@@ -211,12 +213,14 @@ std::shared_ptr<DeviceCache> make_cache(const verbs::ProtectionDomain& domain,
   auto cache = verbs::MrCache::create(domain, kept);
   const std::string device{domain.device().name()};
   if (!cache) {
-    log::warn("{}: no cache of registrations: {}", device, cache.error().message());
+    log::warn({"cache.none", "device reason"}, "{}: no cache of registrations: {}", device,
+              cache.error().message());
     return nullptr;
   }
   const bool automatic = cache->automatic();
   if (!automatic)
-    log::warn("{}: registrations are not kept, memory that is not registered is copied: {}", device,
+    log::warn({"cache.not_automatic", "device reason"},
+              "{}: registrations are not kept, memory that is not registered is copied: {}", device,
               cache->why_not_automatic());
   if (options.registry != nullptr) {
     // Another engine of the process may have said it already.

@@ -106,7 +106,8 @@ Result<DeviceListener::Served> DeviceListener::prepare(const verbs::Device& devi
   return Served{device, std::move(*events), std::move(protection->front()), nullptr};
 }
 
-Status DeviceListener::lease_pool(Served& served, const std::stop_token& stop) const {
+Status DeviceListener::lease_pool(Served& served, const std::stop_token& stop,
+                                  const PoolProgress& on_step) const {
   DeviceProtection& chosen = served.protection;
   if (chosen.mechanism == kWindows) {
     const std::string_view name = served.device.name();
@@ -114,7 +115,7 @@ Status DeviceListener::lease_pool(Served& served, const std::stop_token& stop) c
     auto leased = LeasedMemory::create(served.device, pool_, hold_,
                                        {plan_.registrations->of(name, can.max_mr_count),
                                         plan_.windows->of(name, can.max_mw_count), plan_.bytes},
-                                       stop);
+                                       stop, on_step);
     if (leased) {
       served.leased = std::move(*leased);
     } else if (plan_.protection == config::RdmaProtection::kAuto && !stop.stop_requested()) {
@@ -129,15 +130,22 @@ Status DeviceListener::lease_pool(Served& served, const std::stop_token& stop) c
 }
 
 Result<bool> DeviceListener::register_pool(std::span<const MemoryStretch> pieces,
-                                           std::shared_ptr<void> hold,
-                                           const std::stop_token& stop) {
+                                           std::shared_ptr<void> hold, const std::stop_token& stop,
+                                           const PoolProgress& on_step) {
   pool_.assign(pieces.begin(), pieces.end());
   hold_ = std::move(hold);
   leases_ = true;
   bool any = false;
+  std::uint64_t all_bytes = 0;
+  for (const MemoryStretch& piece : pool_) all_bytes += piece.length_bytes;
   const remora::detail::MutexLock lock{mutex_};
+  std::uint64_t before = 0;  // devices that have it
+  const PoolProgress tell = [&, devices = served_.size()](std::uint64_t done_bytes) {
+    if (on_step) on_step((before * all_bytes + done_bytes) / devices);
+  };
   for (Served& served : served_) {
-    if (auto status = lease_pool(served, stop); !status) return status.error();
+    if (auto status = lease_pool(served, stop, tell); !status) return status.error();
+    ++before;
     any = any || served.leased != nullptr;
     states_->set({.device = std::string{served.device.name()},
                   .atomics = has_atomics(served.device),
@@ -239,11 +247,14 @@ void DeviceListener::take_event(const Served& served, const verbs::AsyncEvent& e
       return;
     case Kind::kCompletionQueueError:
       failures_.push_back({.device = std::string{name}, .queue = event.object});
-      log::warn("rdma: {}: {}; its session's lanes end", name, text.str());
+      log::warn({"device.event", "device reason"}, "rdma: {}: {}; its session's lanes end", name,
+                text.str());
       return;
     case Kind::kPortError:
-      return log::warn("rdma: {}: {}: clients do not reach it meanwhile", name, text.str());
-    case Kind::kDeviceFatal: return log::warn("rdma: {}: {}", name, text.str());
+      return log::warn({"device.event", "device reason"},
+                       "rdma: {}: {}: clients do not reach it meanwhile", name, text.str());
+    case Kind::kDeviceFatal:
+      return log::warn({"device.event", "device reason"}, "rdma: {}: {}", name, text.str());
     default: return log::debug("rdma: {}: {}", name, text.str());
   }
 }

@@ -68,7 +68,7 @@ class DeviceListener {
 
   /// See ListenerDevices::register_pool(). While the server starts.
   Result<bool> register_pool(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
-                             const std::stop_token& stop);
+                             const std::stop_token& stop, const PoolProgress& on_step = {});
 
   /// Errors: those of ConnectionListener::next_request(), but for a device that goes.
   Result<std::optional<verbs::ConnectionRequest>> next_request();
@@ -102,7 +102,8 @@ class DeviceListener {
 
   Result<verbs::ConnectionListener> bind() const;
   Result<Served> prepare(const verbs::Device& device) const;
-  Status lease_pool(Served& served, const std::stop_token& stop) const;
+  Status lease_pool(Served& served, const std::stop_token& stop,
+                    const PoolProgress& on_step = {}) const;
   Status add(std::optional<verbs::ConnectionListener> listener, std::vector<Served> served)
       REMORA_EXCLUDES(mutex_);
   Status try_restore();

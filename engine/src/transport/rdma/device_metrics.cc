@@ -68,7 +68,9 @@ bool is_shown(const verbs::PortCounter& counter) {
 void show_device_counters(metrics::Registry& registry, const std::string& device,
                           std::string_view folder) noexcept try {
   const auto counters = verbs::port_counters(device, folder);
-  if (!counters) return log::info("{}: its own counters: {}", device, counters.error().message());
+  if (!counters)
+    return log::info({"metrics.no_counters", "device reason"}, "{}: its own counters: {}", device,
+                     counters.error().message());
   std::size_t left_out = 0;
   for (const verbs::PortCounter& counter : *counters) {
     if (!is_shown(counter)) continue;
@@ -83,15 +85,17 @@ void show_device_counters(metrics::Registry& registry, const std::string& device
     else if (handle.error().code() == Code::kLimitExceeded)
       ++left_out;
     else
-      log::warn("{}: {}: {}", device, counter.name, handle.error().message());
+      log::warn({"metrics.no_room", "device counter reason"}, "{}: {}: {}", device, counter.name,
+                handle.error().message());
   }
   if (left_out != 0)
-    log::warn(
-        "{}: the registry has no room for {} of its counters: raise "
-        "RegistryOptions::series_max",
-        device, left_out);
+    log::warn({"metrics.no_room", "device series"},
+              "{}: the registry has no room for {} of its counters: raise "
+              "RegistryOptions::series_max",
+              device, left_out);
 } catch (const std::exception& failed) {  // no memory
-  log::warn("{}: its own counters are not shown: {}", device, failed.what());
+  log::warn({"metrics.no_counters", "device reason"}, "{}: its own counters are not shown: {}",
+            device, failed.what());
 }
 
 }  // namespace remora::transport::rdma

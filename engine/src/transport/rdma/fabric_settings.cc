@@ -114,7 +114,7 @@ void warn_once(const verbs::Device& device, const std::string& text) {
   Told& told = process.get();
   const remora::detail::MutexLock lock{told.mutex};
   if (told.all.emplace(std::string{device.name()}, text).second)
-    log::warn("rdma: {}: {}", device.name(), text);
+    log::warn({"device.setting", "device reason"}, "rdma: {}: {}", device.name(), text);
 }
 
 }  // namespace

@@ -1,10 +1,53 @@
 #include "transport/rdma/leased_memory.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <utility>
 
+#include "base/parallel_steps.h"
+
 namespace remora::transport::rdma {
+namespace {
+
+/// Threads that register the pool, and the bytes for which a device needs long enough that another
+/// one gains time. More threads wait for the kernel, which counts the pinned pages of a process.
+constexpr std::size_t kMaxRegistrars = 4;
+constexpr std::uint64_t kRegistrarBytes = std::uint64_t{1} << 30U;
+
+/// In the order of `pieces`. A large pool is registered by several threads.
+Result<std::vector<verbs::MemoryRegion>> register_all(
+    const verbs::ProtectionDomain& domain, std::span<const MemoryStretch> pieces,
+    const std::stop_token& stop, const std::function<void(std::uint64_t)>& on_step) {
+  std::uint64_t all_bytes = 0;
+  for (const MemoryStretch& piece : pieces) all_bytes += piece.length_bytes;
+  std::vector<std::optional<verbs::MemoryRegion>> made(pieces.size());
+  const auto register_one = [&](std::size_t index) -> Status {
+    const MemoryStretch& piece = pieces[index];
+    auto memory = domain.register_bytes({piece.address, piece.length_bytes}, LeasedMemory::kAccess);
+    if (!memory) return memory.error();
+    made[index].emplace(std::move(*memory));
+    return {};
+  };
+  remora::detail::StepOptions options{
+      .threads_max = std::min<std::uint64_t>(
+          {kMaxRegistrars, remora::detail::usable_processors(), all_bytes / kRegistrarBytes}),
+      .stop = stop};
+  if (on_step)
+    options.on_step = [&](std::size_t done) {
+      on_step(done == made.size() ? all_bytes : all_bytes / made.size() * done);
+    };
+  const remora::detail::StepsDone steps =
+      remora::detail::run_steps(pieces.size(), register_one, options);
+  if (steps.failed) return *steps.failed;
+  if (steps.stopped) return Error{Code::kCancelled, "register the pool"};
+  std::vector<verbs::MemoryRegion> registered;
+  registered.reserve(pieces.size());
+  for (std::optional<verbs::MemoryRegion>& each : made) registered.push_back(std::move(*each));
+  return registered;
+}
+
+}  // namespace
 
 LeasedMemory::LeasedMemory(std::shared_ptr<void> hold, verbs::ProtectionDomain domain,
                            Budgets budgets, BudgetShare share,
@@ -17,19 +60,15 @@ LeasedMemory::LeasedMemory(std::shared_ptr<void> hold, verbs::ProtectionDomain d
 
 Result<std::shared_ptr<const LeasedMemory>> LeasedMemory::create(
     const verbs::Device& device, std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
-    Budgets budgets, const std::stop_token& stop) {
+    Budgets budgets, const std::stop_token& stop,
+    const std::function<void(std::uint64_t done_bytes)>& on_step) {
   auto share = BudgetShare::take(budgets.registrations, pieces.size());
   if (!share) return share.error();
   auto domain = device.allocate_domain();
   if (!domain) return domain.error();
-  std::vector<verbs::MemoryRegion> registered;
-  registered.reserve(pieces.size());
-  for (const MemoryStretch& piece : pieces) {
-    if (stop.stop_requested()) return Error{Code::kCancelled, "register the pool"};
-    auto memory = domain->register_bytes({piece.address, piece.length_bytes}, kAccess);
-    if (!memory) return memory.error();
-    registered.push_back(std::move(*memory));
-  }
+  auto made = register_all(*domain, pieces, stop, on_step);
+  if (!made) return made.error();
+  std::vector<verbs::MemoryRegion> registered = std::move(*made);
   std::sort(registered.begin(), registered.end(),
             [](const auto& a, const auto& b) { return a.address() < b.address(); });
   return std::shared_ptr<const LeasedMemory>{new LeasedMemory{std::move(hold), std::move(*domain),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,11 +39,13 @@ class LeasedMemory {
     std::shared_ptr<Budget> bytes{};  ///< of grants' own registrations; null: not counted
   };
   /// `hold` keeps the bytes of `pieces`, and goes after the registrations. **Blocks** while they
-  /// are pinned, and ends between two pieces at `stop`. Errors: kOutOfMemory (see
-  /// Reason::kMemlock), kLimitExceeded, kProvider, kCancelled (`stop`).
+  /// are pinned, and ends between two pieces at `stop`. `on_step`: in this thread, meanwhile, how
+  /// many bytes are registered. Errors: kOutOfMemory (see Reason::kMemlock), kLimitExceeded,
+  /// kProvider, kCancelled (`stop`).
   [[nodiscard]] static Result<std::shared_ptr<const LeasedMemory>> create(
       const verbs::Device& device, std::span<const MemoryStretch> pieces,
-      std::shared_ptr<void> hold, Budgets budgets, const std::stop_token& stop = {});
+      std::shared_ptr<void> hold, Budgets budgets, const std::stop_token& stop = {},
+      const std::function<void(std::uint64_t done_bytes)>& on_step = {});
 
   /// Of all lanes whose grants are windows.
   [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }

@@ -139,8 +139,8 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
     return devices_->states();
   }
   Result<bool> register_pool(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
-                             const std::stop_token& stop) override {
-    auto registered = devices_->register_pool(pieces, std::move(hold), stop);
+                             const std::stop_token& stop, const PoolProgress& on_step) override {
+    auto registered = devices_->register_pool(pieces, std::move(hold), stop, on_step);
     if (!registered) return registered;
     // The pool may have taken what clients need.
     if (const Status served = rdma::probe_session(devices_->devices()); !served)
@@ -159,7 +159,8 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
     // A request that is spent, or whose client has gone meanwhile, cannot be answered.
     (void)std::move(request).reject(rdma::Rejection::to_wire(why));
     if (!rejections_logged_.allows(Clock::now())) return;
-    log::warn("rdma: {}{}", why.message(), rejections_logged_.take_left_out());
+    log::warn({"connection.refused", "reason"}, "rdma: {}{}", why.message(),
+              rejections_logged_.take_left_out());
   }
 
   /// Null for a lane, which goes to its session. Errors leave the request to be rejected.

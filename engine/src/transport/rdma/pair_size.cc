@@ -63,7 +63,8 @@ Result<std::uint32_t> create_fitting_pair(
   }
   const std::string_view device = builder.domain().device().name();
   if (fits != depth && is_told_first(device, depth))
-    log::warn("rdma: {} gives a lane {} requests instead of {}: set the lane depth to that", device,
+    log::warn({"lane.shallow", "device depth wanted"},
+              "rdma: {} gives a lane {} requests instead of {}: set the lane depth to that", device,
               fits, depth);
   return fits;
 }

@@ -38,13 +38,15 @@ void Reaper::add(std::unique_ptr<Item> item, Kind kind) noexcept {
     if (!threads_[kind].joinable()) {
       auto thread = detail::start_thread("remora-reaper", [this, kind] { work(kind); });
       if (!thread)
-        return log::warn("rdma: what is left of a connection is given back at once: {}",
+        return log::warn({"lane.ended_at_once", "reason"},
+                         "rdma: what is left of a connection is given back at once: {}",
                          thread.error().message());
       threads_[kind] = std::move(*thread);
     }
     waiting_[kind].push_back(std::move(item));
   } catch (const std::exception& error) {
-    return log::warn("rdma: what is left of a connection is given back at once: {}", error.what());
+    return log::warn({"lane.ended_at_once", "reason"},
+                     "rdma: what is left of a connection is given back at once: {}", error.what());
   }
   more_.notify_all();
 }
@@ -67,10 +69,10 @@ void Reaper::work(Kind kind) noexcept {
     next.reset();
     const auto took = std::chrono::steady_clock::now() - began;
     if (took < kSlow) continue;
-    log::warn(
-        "rdma: the device took {} ms to give a queue pair back: its interface is down, or it "
-        "hangs",
-        std::chrono::duration_cast<std::chrono::milliseconds>(took).count());
+    log::warn({"device.slow", "took_ms"},
+              "rdma: the device took {} ms to give a queue pair back: its interface is down, or it "
+              "hangs",
+              std::chrono::duration_cast<std::chrono::milliseconds>(took).count());
   }
 }
 

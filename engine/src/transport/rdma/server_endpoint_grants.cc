@@ -78,6 +78,7 @@ void RdmaServerEndpoint::give_up(GrantHandle& refused) noexcept {
   const Status revoked = refused.revoke();
   if (revoked) return;
   log::warn(
+      {"grant.not_taken_back", "peer device reason"},
       "rdma: {}: what a refused grant has left on {} cannot be taken back ({}): the lanes end",
       peer_, device_, revoked.error().message());
   if (const auto left = rails()) left->retire();

@@ -65,14 +65,16 @@ class ShmListener final : public Listener {
     const auto peer = peer_credentials(socket.get());
     if (!peer || (peer->uid != ::geteuid() && peer->uid != 0)) {
       if (refused_lines_.allows(Clock::now()))
-        log::warn("shm: refused a process of another user (uid {}){}", peer ? peer->uid : 0,
+        log::warn({"connection.refused", "uid"},
+                  "shm: refused a process of another user (uid {}){}", peer ? peer->uid : 0,
                   refused_lines_.take_left_out());
       return nullptr;
     }
     auto page = status_page_->descriptor();
     if (!page) {
       if (failed_lines_.allows(Clock::now()))
-        log::warn("shm: {}{}", page.error().message(), failed_lines_.take_left_out());
+        log::warn({"connection.failed", "reason"}, "shm: {}{}", page.error().message(),
+                  failed_lines_.take_left_out());
       return nullptr;
     }
     const ShmPreface preface;
@@ -92,9 +94,9 @@ class ShmListener final : public Listener {
     bool& said = said_[static_cast<std::size_t>(told)];
     if (std::exchange(said, true)) return;
     if (told == DeathTold::kByHangUpAndKeeping)
-      log::warn("shm: the death of a client is {}", to_string(told));
+      log::warn({"shm.client_death", "how"}, "shm: the death of a client is {}", to_string(told));
     else
-      log::info("shm: the death of a client is {}", to_string(told));
+      log::info({"shm.client_death", "how"}, "shm: the death of a client is {}", to_string(told));
   }
 
   UniqueFd socket_;

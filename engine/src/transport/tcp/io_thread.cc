@@ -158,7 +158,7 @@ IoThread::Stays IoThread::serve_one(Active& active, Clock::time_point now) noexc
 void IoThread::watch(ServerLane& lane, std::uint32_t events) noexcept {
   epoll_event event{.events = events, .data = {.ptr = &lane}};
   if (::epoll_ctl(service_.epoll(), EPOLL_CTL_MOD, lane.fd(), &event) != 0)
-    log::warn("tcp: epoll_ctl: errno {}", errno);
+    log::warn({"connection.not_watched", "errno"}, "tcp: epoll_ctl: errno {}", errno);
 }
 
 /// Forgets a lane that has ended, and tells its session.

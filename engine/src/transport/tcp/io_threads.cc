@@ -23,7 +23,8 @@ Result<std::shared_ptr<IoThreads>> IoThreads::start(const ServedMetrics& metrics
     auto thread = IoThread::start(metrics, spin);
     if (!thread && (wanted != 0 || threads.empty())) return thread.error();
     if (!thread) {
-      log::warn("tcp: {} of {} threads serve: {}", threads.size(), count, thread.error().message());
+      log::warn({"server.threads_missing", "threads wanted reason"},
+                "tcp: {} of {} threads serve: {}", threads.size(), count, thread.error().message());
       break;
     }
     threads.push_back(std::move(*thread));

@@ -153,8 +153,8 @@ class TcpListener final : public Listener {
                                 ? admit_lane(pending, *introduction)
                                 : admit_control(pending, arrived);
     if (!admitted && refused_lines_.allows(now))
-      log::warn("tcp: {}: {}{}", pending.peer.to_string(), admitted.error().message(),
-                refused_lines_.take_left_out());
+      log::warn({"connection.refused", "peer reason"}, "tcp: {}: {}{}", pending.peer.to_string(),
+                admitted.error().message(), refused_lines_.take_left_out());
     if (!admitted) metrics_.registry->recorder().add(metrics_.rejected_connections);
     return true;
   }
@@ -180,8 +180,8 @@ class TcpListener final : public Listener {
 
   bool reject(const PendingConnection& pending, std::string_view why) {
     if (hung_up_lines_.allows(Clock::now()))
-      log::info("tcp: {}: hung up on: {}{}", pending.peer.to_string(), why,
-                hung_up_lines_.take_left_out());
+      log::info({"connection.hung_up", "peer reason"}, "tcp: {}: hung up on: {}{}",
+                pending.peer.to_string(), why, hung_up_lines_.take_left_out());
     metrics_.registry->recorder().add(metrics_.rejected_connections);
     return true;
   }

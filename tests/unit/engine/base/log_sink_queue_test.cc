@@ -59,8 +59,8 @@ TEST(LogSink, TakesLinesFromItsLevelOnAndStandardErrorNone) {
   {
     const Taken taken{LogLevel::kInfo};
     log::debug("not {}", "this");
-    log::info("one {}", 1);
-    log::warn("two");
+    log::info({"test.one", "number"}, "one {}", 1);
+    log::warn({"test.line"}, "two");
     EXPECT_THAT(taken.lines(), ElementsAre("one 1", "two"));
     EXPECT_FALSE(log::enabled(log::Level::kDebug));
     EXPECT_TRUE(log::enabled(log::Level::kInfo));
@@ -69,11 +69,57 @@ TEST(LogSink, TakesLinesFromItsLevelOnAndStandardErrorNone) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
+/// Names and values of a line, with what JSON makes of them.
+std::vector<std::string> told_by(const LogLine& line) {
+  std::vector<std::string> told{std::string{line.event}};
+  for (const LogField& field : line.fields)
+    told.push_back(std::string{field.name} + (field.quoted ? "='" : "=") +
+                   std::string{field.value} + (field.quoted ? "'" : ""));
+  return told;
+}
+
+TEST(LogSink, LineHasItsEventAndFieldsOfItsArguments) {
+  std::vector<std::vector<std::string>> told;
+  set_log_sink([&](const LogLine& line) { told.push_back(told_by(line)); }, LogLevel::kDebug);
+  log::warn({"test.fields", "session:x peer - load good"}, "session {:x} ({}){} {:.1f} {} {}",
+            0xabU, std::string{"10.0.0.1"}, "; more", 0.25, true, "no field");
+  log::info({"test.bare"}, "text {}", 1);
+  log::debug("detail {}", 2);
+  EXPECT_TRUE(flush_log_sink(seconds{30}));
+  set_log_sink({});
+  ASSERT_EQ(told.size(), 3U);
+  EXPECT_THAT(told[0], ElementsAre("test.fields", "session='ab'", "peer='10.0.0.1'", "load=0.25",
+                                   "good=true"));
+  EXPECT_THAT(told[1], ElementsAre("test.bare"));
+  EXPECT_THAT(told[2], ElementsAre("detail"));
+}
+
+TEST(LogSink, MoreFieldsThanALineHasAreLeftOut) {
+  std::size_t count = 0;
+  set_log_sink([&](const LogLine& line) { count = line.fields.size(); });
+  log::warn({"test.many", "a b c d e f g h i j k l m n o p q"},
+            "{}{}{}{}{}{}{}{}{}{}{}{}{}{}{}{}{}", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+            16, 17);
+  EXPECT_TRUE(flush_log_sink(seconds{30}));
+  set_log_sink({});
+  EXPECT_EQ(count, kMaxLogFields);
+}
+
+TEST(LogSink, ThereIsNoLoggedLineBesideTheLoggerOfSpdlog) {
+  bool found = true;
+  set_log_sink([&](const LogLine&) { found = logged_line() != nullptr; });
+  log::warn({"test.line"}, "text");
+  EXPECT_TRUE(flush_log_sink(seconds{30}));
+  set_log_sink({});
+  EXPECT_FALSE(found);
+  EXPECT_EQ(logged_line(), nullptr);
+}
+
 TEST(LogSink, WithoutOneWarningsGoToStandardErrorAndNothingElse) {
   { const Taken taken{LogLevel::kDebug}; }
   ::testing::internal::CaptureStderr();
-  log::info("quiet");
-  log::warn("loud");
+  log::info({"test.line"}, "quiet");
+  log::warn({"test.line"}, "loud");
   EXPECT_TRUE(flush_log_sink(seconds{30}));
   (void)LogWriter::of_stderr().flush(seconds{30});
   const std::string text = ::testing::internal::GetCapturedStderr();
@@ -89,17 +135,19 @@ TEST(LogSink, OneThatBlocksLosesLinesAndNoThreadWaits) {
   std::atomic<bool> told{false};
   set_log_sink([&](const LogLine& line) {
     open.wait();
-    if (line.text.find("lines of the log were lost") != std::string_view::npos)
-      told = true;
+    if (line.event == "log.lines_lost")
+      told = line.text.find("lines of the log were lost") != std::string_view::npos &&
+             line.fields.size() == 1;
     else
       ++got;
   });
   const std::uint64_t lost_before = log::LogSinkQueue::shared().lost();
-  for (std::uint64_t i = 0; i < kLines; ++i) log::warn("line {}", i);  // a wait would be for ever
+  for (std::uint64_t i = 0; i < kLines; ++i)
+    log::warn({"test.line"}, "line {}", i);  // a wait would be for ever
   EXPECT_FALSE(flush_log_sink(std::chrono::milliseconds{1}));
   gate.set_value();
   EXPECT_TRUE(flush_log_sink(seconds{30}));
-  log::warn("the next one");
+  log::warn({"test.line"}, "the next one");
   EXPECT_TRUE(flush_log_sink(seconds{30}));
   set_log_sink({});
   const std::uint64_t lost = log::LogSinkQueue::shared().lost() - lost_before;
@@ -111,7 +159,7 @@ TEST(LogSink, OneThatBlocksLosesLinesAndNoThreadWaits) {
 TEST(LogSink, OneThatThrowsLosesItsLine) {
   const std::uint64_t before = log::LogSinkQueue::shared().lost();
   set_log_sink([](const LogLine&) { throw 1; });
-  log::warn("thrown away");
+  log::warn({"test.line"}, "thrown away");
   EXPECT_TRUE(flush_log_sink(seconds{30}));
   set_log_sink({});
   EXPECT_EQ(log::LogSinkQueue::shared().lost(), before + 1);
@@ -125,9 +173,9 @@ TEST(LogSink, MayLogUseTheLibraryAndReplaceItself) {
     EXPECT_TRUE(Engine::open({}).ok());
     EXPECT_FALSE(flush_log_sink(seconds{30})) << "it is called by the sink";
     set_log_sink([&](const LogLine&) { ++second; });
-    log::warn("from within");
+    log::warn({"test.line"}, "from within");
   });
-  log::warn("begin");
+  log::warn({"test.line"}, "begin");
   EXPECT_TRUE(flush_log_sink(seconds{30}));
   EXPECT_TRUE(flush_log_sink(seconds{30}));
   set_log_sink({});

@@ -169,7 +169,8 @@ int status_after_warnings(Prepare&& prepare) {
     ::signal(SIGPIPE, SIG_DFL);
     ::alarm(20);  // ends it where a line blocks
     prepare();
-    for (int i = 0; i < 2000; ++i) log::warn("a line of the library's, number {}", i);
+    for (int i = 0; i < 2000; ++i)
+      log::warn({"test.line"}, "a line of the library's, number {}", i);
     ::_exit(7);
   }
   int status = 0;

@@ -144,6 +144,27 @@ typedef void (*remora_log_handler)(void* context, int level, uint64_t at_ns, con
 REMORA_C_EXPORT int remora_set_log_handler(remora_log_handler handler, void* context, int level,
                                            remora_error* error) REMORA_C_NOEXCEPT;
 
+/// A line of the log with its event. What it points to is valid during the call of the handler.
+typedef struct remora_log_line {
+  size_t size;         ///< of what the library has filled in
+  uint64_t at_ns;      ///< since 1970
+  const char* event;   ///< stable names, such as "session.silent": engine/docs/log-events.md
+  const char* text;    ///< one line of UTF-8, without a line feed
+  size_t text_length;  ///< without the final 0
+  const char* json;    ///< the whole line as a JSON object, with the fields of the event
+  size_t json_length;  ///< without the final 0
+  int32_t level;       ///< of remora_log_level
+  int32_t reserved;
+} remora_log_line;
+
+/// As remora_log_handler.
+typedef void (*remora_log_line_handler)(void* context, const remora_log_line* line);
+
+/// As remora_set_log_handler(), for a handler that takes events. Each of the two calls replaces
+/// what the other one has set. Errors: REMORA_INVALID_ARGUMENT (level), REMORA_OUT_OF_MEMORY.
+REMORA_C_EXPORT int remora_set_log_line_handler(remora_log_line_handler handler, void* context,
+                                                int level, remora_error* error) REMORA_C_NOEXCEPT;
+
 // NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <gtest/gtest.h>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <vector>
 
 #include "unit/engine/transport/rdma/windows_fixture.h"
 
@@ -49,6 +51,27 @@ TEST_F(RdmaWindowsTest, PiecesBeyondTheBudgetAreRefusedBeforeTheDeviceIsAsked) {
       LeasedMemory::create(device_, pieces, nullptr, {one.of("", 0), windows_.of("", 0)});
   EXPECT_CODE(refused, kLimitExceeded);
   EXPECT_TRUE(fake_.registered.empty());
+}
+
+TEST_F(RdmaWindowsTest, RegisteredBytesAreToldAndStopEndsItBetweenTwoPieces) {
+  const std::array pieces{stretch(0, 0, kPieceBytes), stretch(1, 0, kPieceBytes)};
+  std::vector<std::uint64_t> told;
+  std::stop_source source;
+  const auto create = [&](std::uint64_t stop_at) {
+    told.clear();
+    return LeasedMemory::create(device_, pieces, nullptr,
+                                {registrations_.of("fake0", 0), windows_.of("fake0", 0)},
+                                source.get_token(), [&](std::uint64_t done_bytes) {
+                                  told.push_back(done_bytes);
+                                  if (done_bytes == stop_at) source.request_stop();
+                                });
+  };
+  EXPECT_TRUE(create(UINT64_MAX).ok());
+  EXPECT_EQ(told, (std::vector<std::uint64_t>{0, kPieceBytes, 2 * kPieceBytes}));
+  const auto stopped = create(kPieceBytes);
+  EXPECT_CODE(stopped, kCancelled);
+  EXPECT_EQ(told, (std::vector<std::uint64_t>{0, kPieceBytes}));
+  EXPECT_EQ(fake_.registered.size(), 3U) << "two, and one before the stop";
 }
 
 }  // namespace
