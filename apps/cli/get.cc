@@ -95,8 +95,8 @@ class GetRun {
     seconds_ = std::chrono::duration<double>(Clock::now() - began).count();
     if (checksum_ != nullptr) digest_ = checksum_->digest();
     if (auto same = compare(); !same) {
-      const bool different = same.error().exit_code == ExitCode::kDifferent;
-      if (start_.journal != nullptr) settle(!different);
+      const bool differs = same.error().exit_code == ExitCode::kDifferent;
+      if (start_.journal != nullptr) settle(!differs);
       return tl::make_unexpected(std::move(same.error()));
     }
     if (const Status committed = output_.commit(); !committed) return failed(committed.error());

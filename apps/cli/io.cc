@@ -232,14 +232,17 @@ Status Output::open_unnamed() {
   return ok_status();
 }
 
-Status Output::open_part() {
+Status Output::open_part(const struct stat* replaced) {
   const std::string part = part_name();
   file_ = Descriptor{
       ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR)};
   if (file_.get() < 0) return system_error("create file", part);
   struct stat made {};
   if (::fstat(file_.get(), &made) != 0) return system_error("stat file", part);
-  if (!S_ISREG(made.st_mode) || made.st_nlink != 1) {
+  // Another user's file, or one with a second name, could be written to by others meanwhile.
+  const bool ours =
+      made.st_uid == ::geteuid() || (replaced != nullptr && made.st_uid == replaced->st_uid);
+  if (!S_ISREG(made.st_mode) || made.st_nlink != 1 || !ours) {
     errno = EEXIST;
     return system_error("not one that an earlier get has left; remove it: open file", part);
   }
@@ -251,7 +254,7 @@ Status Output::open_part() {
 }
 
 Status Output::open_hidden(const struct stat* replaced) {
-  const Status opened = kind_ == Kind::kResumable ? open_part() : open_unnamed();
+  const Status opened = kind_ == Kind::kResumable ? open_part(replaced) : open_unnamed();
   if (!opened) return opened;
   mode_t mode = 0;
   if (replaced == nullptr) {

@@ -146,7 +146,7 @@ class Output {
   /// The target's name and kind, or why it cannot be one.
   Status resolve(const std::string& path, const struct stat* there);
   /// Opens what is written to until commit().
-  Status open_part();
+  Status open_part(const struct stat* replaced);
   Status open_unnamed();
   /// `replaced`: the file that is there, or null.
   Status open_hidden(const struct stat* replaced);

@@ -30,7 +30,7 @@ class CompareTarget final : public DownloadTarget {
   explicit CompareTarget(const ReadAt& read_at) : read_at_{read_at} {}
 
   Status write(std::uint64_t at, std::span<const std::byte> bytes) override {
-    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(bytes.size());  // NOLINT
+    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(bytes.size());
     const std::span<std::byte> here{buffer.get(), bytes.size()};
     const auto got = read_at_(at, here);
     if (!got) return got.error();
