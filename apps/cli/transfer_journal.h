@@ -64,7 +64,9 @@ class TransferJournal {
 
  private:
   TransferJournal(Descriptor file, std::string path, Json names)
-      : file_{std::move(file)}, path_{std::move(path)}, names_{std::move(names)} {}
+      : file_{std::move(file)},
+        path_{std::move(path)},
+        names_(std::move(names)) {}  // braces would make an array of it
   void load();
   /// errno, or 0.
   int append(const Json& line);
