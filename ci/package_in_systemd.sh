@@ -29,7 +29,7 @@ After=multi-user.target
 Type=oneshot
 ExecStart=/bin/sh -c '/tests/package_in_systemd.sh test >/tests/result 2>&1; echo $? >/tests/status'
 ExecStopPost=/bin/systemctl --no-block poweroff
-TimeoutStartSec=300
+TimeoutStartSec=450
 
 [Install]
 WantedBy=default.target
@@ -56,6 +56,53 @@ step_boot() {
   return "$status"
 }
 
+# The memory stays (pool.warm_restart) while a load verifies: over both directions between the two
+# versions, a process that is killed, and one that stands still until the watchdog ends it.
+restarted() { test "$(property MainPID)" != "$warm_before" && test "$(property MainPID)" != 0; }
+# warm_step NAME COMMAND...: the command, after which another process serves.
+warm_step() {
+  local name=$1 tries
+  shift
+  warm_before=$(property MainPID)
+  is "$name" "$@"
+  for ((tries = 0; tries < 600; ++tries)); do
+    if restarted && systemctl -q is-active remora-server; then break; fi
+    sleep 0.1
+  done
+  is "$name: another process serves" restarted
+  sleep 2 # the load goes on with it
+  is "$name: the load goes on" kill -0 "$load"
+}
+install_and_restart() { dpkg -i --force-confold "$@" && systemctl restart remora-server; }
+test_warm() {
+  local status=0 began override=/etc/systemd/system/remora-server.service.d
+  sed -i 's/^pool:$/pool:\n  warm_restart: true/' /etc/remora/server.yaml
+  mkdir -p "$override"
+  printf '[Service]\nWatchdogSec=6s\n' >"$override/watchdog.conf"
+  is "warm restart is configured" remora config check /etc/remora/server.yaml
+  is "the unit is read again" systemctl daemon-reload
+  is "it is restarted with that" systemctl restart remora-server
+  is "a region for the load" remora create remora://localhost/load --size 1MiB --atomics cpu
+  rm -f /tmp/load.stop
+  began=$(date +%s)
+  python3 /tests/package_load.py 'remora://localhost?transport=tcp' load /tmp/load.stop >/tmp/load.out 2>/tmp/load.err &
+  load=$!
+  is "the load is under way" timeout 60 sh -c 'until grep -q "under way" /tmp/load.err; do sleep 0.1; done'
+  warm_step "to the previous version" install_and_restart /debs/previous/*.deb
+  warm_step "killed" kill -KILL "$(property MainPID)"
+  warm_step "to the new version" install_and_restart /debs/new/*.deb
+  warm_step "stands still: the watchdog ends it" kill -STOP "$(property MainPID)"
+  warm_step "restarted" systemctl restart remora-server
+  touch /tmp/load.stop
+  wait "$load" || status=$?
+  echo "  load: $(cat /tmp/load.out)"
+  if ((status != 0)); then sed 's/^/    /' /tmp/load.err; fi
+  is "nothing acknowledged was lost" same "$status" 0
+  is "the memory was never new" sh -c "! journalctl -u remora-server --since @$began | grep -q 'IS LOST'"
+  rm -r "$override"
+  systemctl daemon-reload
+}
+
 step_test() {
   local began=$SECONDS before
   is "the packages are installed" dpkg -i /debs/previous/*.deb
@@ -78,6 +125,7 @@ step_test() {
   is "and has its region" remora stat remora://localhost/first
   is "it can be restarted" systemctl restart remora-server
   is "by the new version" test "$(property MainPID)" != "$before"
+  test_warm
   is "it stops" systemctl stop remora-server
   is "without a failure" same "$(property Result)" success
   is "it starts again" systemctl start remora-server

@@ -59,7 +59,7 @@ make_root() {
   cp "$packages"/*.deb "$folder/debs/new/"
   rm -f "$folder"/debs/new/*-dbgsym_*.deb
   cp "$house"/previous/*.deb "$folder/debs/previous/"
-  cp "$root"/ci/package_*.sh "$folder/tests/"
+  cp "$root"/ci/package_*.sh "$root/ci/package_load.py" "$folder/tests/"
   cp -r "$root/ci/debian" "$folder/tests/debian"
   cp -r "$root/apps/examples" "$folder/tests/apps/examples"
   say "a Debian root ($1) in $((SECONDS - started)) s"

@@ -170,8 +170,7 @@ Outcome write(const Globals& globals, const AccessOptions& options) {
   const Producer producer =
       options.data ? producer_of_text(std::string_view{*options.data}.substr(0, *known))
                    : producer_of_input(*input, options.length_given.value_or(~std::uint64_t{0}));
-  const Transferred moved =
-      upload(engine, region, options.offset, room, producer, [](std::uint64_t) {});
+  const Transferred moved = upload(engine, region, options.offset, room, producer);
   const std::string written = "; " + std::to_string(moved.bytes) + " bytes were written";
   if (!moved.status) {
     Failure failure{moved.status.error(), "write " + options.uri};

@@ -24,7 +24,8 @@ struct ValueWords {
 constexpr std::array kValueWords{
     ValueWords{"DOMAIN", {"auto", "none", "cpu", ""}},
     ValueWords{"RIGHTS", {"read", "read,write", "read,write,atomic", ""}},
-    ValueWords{"MIX", {"read", "write", "cas", "add"}}};
+    ValueWords{"MIX", {"read", "write", "cas", "add"}},
+    ValueWords{"ALGORITHM", {"sha256", "sha512", "blake2b", "none"}}};
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
 

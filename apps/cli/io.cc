@@ -1,13 +1,16 @@
 #include "cli/io.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "cli/interrupt.h"
@@ -34,6 +37,31 @@ bool try_again(int fd, decltype(pollfd::events) events) {
   return interrupted() == 0;
 }
 
+std::int64_t to_nanoseconds(const timespec& time) noexcept {
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+/// All of `into` from offset `at`, or what there is before the end.
+Result<std::size_t> read_file_at(int fd, std::uint64_t at, std::span<std::byte> into,
+                                 const std::string& name) {
+  std::size_t filled = 0;
+  while (filled < into.size()) {
+    const ssize_t got =
+        ::pread(fd, into.data() + filled, into.size() - filled, static_cast<off_t>(at + filled));
+    if (got == 0) break;
+    if (got > 0)
+      filled += static_cast<std::size_t>(got);
+    else if (errno != EINTR)
+      return system_error("read file", name);
+  }
+  return filled;
+}
+
+bool all_zero(std::span<const std::byte> bytes) noexcept {
+  return bytes.front() == std::byte{0} &&
+         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
+
 }  // namespace
 
 int Descriptor::close() noexcept {
@@ -56,6 +84,7 @@ Result<Input> Input::open(const std::string& path) {
   // Files of procfs say 0 and have something to read.
   if (S_ISREG(status.st_mode) && status.st_size > 0) {
     const off_t at = std::max<off_t>(::lseek(input.file_.get(), 0, SEEK_CUR), 0);
+    input.begin_ = static_cast<std::uint64_t>(at);
     input.size_bytes_ = static_cast<std::uint64_t>(std::max<off_t>(status.st_size - at, 0));
     input.modified_ = status.st_mtim;
   }
@@ -82,22 +111,59 @@ Result<std::size_t> Input::read(std::span<std::byte> into) {
   return filled;
 }
 
+Result<std::size_t> Input::read_at(std::uint64_t at, std::span<std::byte> into) const {
+  return read_file_at(file_.get(), begin_ + at, into, name_);
+}
+
+FileStretch Input::stretch(std::uint64_t at) const noexcept {
+  const std::uint64_t size = size_bytes_.value_or(0);
+  const auto from = static_cast<off_t>(begin_ + at);
+  const auto behind = [&](off_t place) {
+    return std::min(size, static_cast<std::uint64_t>(place) - begin_);
+  };
+  const off_t data = ::lseek(file_.get(), from, SEEK_DATA);
+  if (data > from) return {behind(data), true};
+  if (data == from) {
+    const off_t hole = ::lseek(file_.get(), from, SEEK_HOLE);
+    return {hole > from ? behind(hole) : size, false};
+  }
+  struct stat now {};
+  // No data up to the end: a hole, unless the end comes first by now, which reading finds.
+  if (errno == ENXIO && ::fstat(file_.get(), &now) == 0 && now.st_size > from)
+    return {behind(now.st_size), true};
+  return {size, false};
+}
+
+void Input::seek_behind(std::uint64_t bytes) noexcept {
+  ::lseek(file_.get(), static_cast<off_t>(begin_ + bytes), SEEK_SET);
+}
+
+FileIdentity Input::identity() const noexcept {
+  struct stat now {};
+  if (::fstat(file_.get(), &now) != 0) return {};
+  return {now.st_ino, static_cast<std::uint64_t>(now.st_size), to_nanoseconds(now.st_mtim),
+          to_nanoseconds(now.st_ctim)};
+}
+
 std::string Input::change_since_open(std::uint64_t bytes) const {
   if (!size_bytes_) return {};
+  struct stat now {};
+  const bool known = ::fstat(file_.get(), &now) == 0;
+  // Of a file that grows no more than these are read.
+  if (known && bytes == *size_bytes_ && now.st_size > static_cast<off_t>(begin_))
+    bytes = std::max(bytes, static_cast<std::uint64_t>(now.st_size) - begin_);
   if (bytes != *size_bytes_)
     return std::string{bytes < *size_bytes_ ? "it became shorter" : "it became longer"} +
            " while it was read: " + std::to_string(*size_bytes_) +
            " bytes by its size when it was opened, " + std::to_string(bytes) +
            " bytes when its end was reached";
-  struct stat now {};
-  if (::fstat(file_.get(), &now) != 0 ||
-      (now.st_mtim.tv_sec == modified_.tv_sec && now.st_mtim.tv_nsec == modified_.tv_nsec))
-    return {};
+  if (!known || to_nanoseconds(now.st_mtim) == to_nanoseconds(modified_)) return {};
   return "it was written to while it was read";
 }
 
-Result<Output> Output::open(const std::string& path) {
+Result<Output> Output::open(const std::string& path, Kind kind) {
   Output output;
+  output.kind_ = kind;
   output.name_ = path == "-" ? "standard output" : path;
   if (path == "-") {
     output.file_ = Descriptor{STDOUT_FILENO};
@@ -112,27 +178,32 @@ Result<Output> Output::open(const std::string& path) {
     if (output.file_.get() < 0) return system_error("open file", path);
     return output;
   }
-  if (!exists && path.ends_with('/')) {
+  if (const Status known = output.resolve(path, exists ? &status : nullptr); !known)
+    return known.error();
+  if (const Status made = output.open_hidden(exists ? &status : nullptr); !made)
+    return made.error();
+  return output;
+}
+
+Status Output::resolve(const std::string& path, const struct stat* there) {
+  if (there == nullptr && path.ends_with('/')) {
     errno = EISDIR;
     return system_error("open file", path);
   }
   struct stat link {};
-  if (!exists && ::lstat(path.c_str(), &link) == 0)
+  if (there == nullptr && ::lstat(path.c_str(), &link) == 0)
     return Error{Code::kNotFound,
                  "a symbolic link without a target is neither followed nor replaced; remove it, or "
                  "make its target: open file"}
         .with_subject(path);
-  output.target_ = path;
-  if (exists) {  // a symbolic link stays one
-    if (::access(path.c_str(), W_OK) != 0) return system_error("open file", path);
-    char* const real = ::realpath(path.c_str(), nullptr);
-    if (real != nullptr) output.target_ = real;
-    std::free(real);  // NOLINT(cppcoreguidelines-no-malloc): realpath(3) says so
-  }
-  output.replaces_ = exists;
-  if (const Status made = output.open_hidden(exists ? &status : nullptr); !made)
-    return made.error();
-  return output;
+  target_ = path;
+  replaces_ = there != nullptr;
+  if (there == nullptr) return ok_status();
+  if (::access(path.c_str(), W_OK) != 0) return system_error("open file", path);
+  char* const real = ::realpath(path.c_str(), nullptr);  // a symbolic link stays one
+  if (real != nullptr) target_ = real;
+  std::free(real);  // NOLINT(cppcoreguidelines-no-malloc): realpath(3) says so
+  return ok_status();
 }
 
 std::string Output::temporary_pattern() const {
@@ -141,16 +212,50 @@ std::string Output::temporary_pattern() const {
   return target_.substr(0, base) + "." + target_.substr(base).substr(0, NAME_MAX - 16) + ".XXXXXX";
 }
 
-Status Output::open_hidden(const struct stat* replaced) {
+std::string Output::part_name() const {
+  const std::size_t slash = target_.rfind('/');
+  const std::size_t base = slash == std::string::npos ? 0 : slash + 1;
+  return target_.substr(0, base) + target_.substr(base).substr(0, NAME_MAX - kPartSuffix.size()) +
+         std::string{kPartSuffix};
+}
+
+Status Output::open_unnamed() {
   const std::size_t slash = target_.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : target_.substr(0, slash + 1);
-  file_ = Descriptor{::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, S_IRUSR | S_IWUSR)};
-  if (file_.get() < 0) {  // a file system, or a kernel, that does not know O_TMPFILE
-    std::string pattern = temporary_pattern();
-    file_ = Descriptor{::mkostemp(pattern.data(), O_CLOEXEC)};
-    if (file_.get() < 0) return system_error("create file", name_);
-    temporary_ = std::move(pattern);
+  file_ = Descriptor{::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR)};
+  if (file_.get() >= 0) return ok_status();
+  // A file system, or a kernel, that does not know O_TMPFILE.
+  std::string pattern = temporary_pattern();
+  file_ = Descriptor{::mkostemp(pattern.data(), O_CLOEXEC)};
+  if (file_.get() < 0) return system_error("create file", name_);
+  temporary_ = std::move(pattern);
+  return ok_status();
+}
+
+Status Output::open_part(const struct stat* replaced) {
+  const std::string part = part_name();
+  file_ = Descriptor{
+      ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR)};
+  if (file_.get() < 0) return system_error("create file", part);
+  struct stat made {};
+  if (::fstat(file_.get(), &made) != 0) return system_error("stat file", part);
+  // Another user's file, or one with a second name, could be written to by others meanwhile.
+  const bool ours =
+      made.st_uid == ::geteuid() || (replaced != nullptr && made.st_uid == replaced->st_uid);
+  if (!S_ISREG(made.st_mode) || made.st_nlink != 1 || !ours) {
+    errno = EEXIST;
+    return system_error("not one that an earlier get has left; remove it: open file", part);
   }
+  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0)
+    return Error{Code::kBusy, "another remora get writes it: lock file"}.with_subject(part);
+  temporary_ = part;
+  kept_ = made.st_size > 0;
+  return ok_status();
+}
+
+Status Output::open_hidden(const struct stat* replaced) {
+  const Status opened = kind_ == Kind::kResumable ? open_part(replaced) : open_unnamed();
+  if (!opened) return opened;
   mode_t mode = 0;
   if (replaced == nullptr) {
     const mode_t mask = ::umask(0);
@@ -174,11 +279,13 @@ Output::Output(Output&& other) noexcept
       name_{std::move(other.name_)},
       target_{std::move(other.target_)},
       temporary_{std::exchange(other.temporary_, {})},
+      kind_{other.kind_},
       is_stdout_{other.is_stdout_},
-      replaces_{other.replaces_} {}
+      replaces_{other.replaces_},
+      kept_{other.kept_} {}
 
 Output::~Output() {
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (!temporary_.empty() && !kept_) ::unlink(temporary_.c_str());
 }
 
 Status Output::write(std::span<const std::byte> bytes) {
@@ -192,6 +299,44 @@ Status Output::write(std::span<const std::byte> bytes) {
       return interrupted() != 0 ? interruption() : system_error("write file", name_);
   }
   return ok_status();
+}
+
+Status Output::resize(std::uint64_t kept, std::uint64_t size) {
+  if (::ftruncate(file_.get(), static_cast<off_t>(kept)) != 0 ||
+      ::ftruncate(file_.get(), static_cast<off_t>(size)) != 0)
+    return system_error("resize file", name_);
+  return ok_status();
+}
+
+Status Output::write_at(std::uint64_t at, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (put < 0) {
+      if (errno == EINTR) continue;
+      return system_error("write file", name_);
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+    at += static_cast<std::uint64_t>(put);
+  }
+  return ok_status();
+}
+
+Status Output::write_sparse(std::uint64_t at, std::span<const std::byte> bytes,
+                            std::uint64_t& skipped) {
+  std::size_t begin = 0;  // of what has to be written
+  std::size_t block = 0;
+  for (std::size_t i = 0; i < bytes.size(); i += block) {
+    block = std::min<std::size_t>(kHoleBlockBytes - (at + i) % kHoleBlockBytes, bytes.size() - i);
+    if (!all_zero(bytes.subspan(i, block))) continue;
+    if (const Status put = write_at(at + begin, bytes.subspan(begin, i - begin)); !put) return put;
+    begin = i + block;
+    skipped += block;
+  }
+  return write_at(at + begin, bytes.subspan(begin));
+}
+
+Result<std::size_t> Output::read_at(std::uint64_t at, std::span<std::byte> into) const {
+  return read_file_at(file_.get(), at, into, name_);
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <sys/stat.h>
 #include <utility>
 
@@ -36,6 +37,20 @@ class Descriptor {
   int fd_ = -1;
 };
 
+/// What tells a regular file from another one, and from itself once it has been written to.
+struct FileIdentity {
+  std::uint64_t inode = 0;
+  std::uint64_t size_bytes = 0;
+  std::int64_t modified_ns = 0;  ///< its contents
+  std::int64_t changed_ns = 0;   ///< its contents or its inode
+};
+
+/// A part of a file that has one kind of bytes.
+struct FileStretch {
+  std::uint64_t end = 0;
+  bool hole = false;  ///< zeroes that take no room on the disk
+};
+
 /// Where a `put` or `write` takes its bytes from.
 class Input {
  public:
@@ -50,6 +65,17 @@ class Input {
   /// Blocks for the first byte only, then takes what is there; 0 at the end.
   /// Errors: kSystem; kCancelled after a signal.
   Result<std::size_t> read(std::span<std::byte> into);
+
+  // Of a file whose size is known; places are counted from where reading began. Thread-safe.
+
+  /// All of `into`, or what there is before the end. Errors: kSystem.
+  Result<std::size_t> read_at(std::uint64_t at, std::span<std::byte> into) const;
+  /// The stretch that begins at `at`, as far as the file system tells.
+  [[nodiscard]] FileStretch stretch(std::uint64_t at) const noexcept;
+  /// Leaves the file offset behind the first `bytes`, as reading them would have.
+  void seek_behind(std::uint64_t bytes) noexcept;
+  [[nodiscard]] FileIdentity identity() const noexcept;
+
   /// After `bytes` have been read up to the end: empty where the file has as many as when it was
   /// opened and has not been written to since, else a clause that says how it has changed.
   [[nodiscard]] std::string change_since_open(std::uint64_t bytes) const;
@@ -58,7 +84,8 @@ class Input {
   Descriptor file_;
   std::string name_;
   std::optional<std::uint64_t> size_bytes_;
-  timespec modified_{};  ///< of a regular file, when it was opened
+  std::uint64_t begin_ = 0;  ///< the file offset when it was opened
+  timespec modified_{};      ///< of a regular file, when it was opened
 };
 
 /// Where a `get` or `read` puts its bytes. A regular file appears when commit() is called, as a
@@ -66,14 +93,21 @@ class Input {
 /// however the process ends; on a file system without O_TMPFILE it has a temporary name beside its
 /// final one, which the destructor removes.
 ///
+/// An output that can be resumed has the name of the final file with kPartSuffix instead, from the
+/// beginning, and may stay there when the process ends.
+///
 /// A file that is replaced keeps its owner, its group and its mode. A symbolic link stays one: the
 /// file that it points to is replaced.
 class Output {
  public:
+  static constexpr std::string_view kPartSuffix = ".remora-part";
+  enum class Kind : std::uint8_t { kWhole, kResumable };
+
   /// `-` is standard output. Everything that can be known before the first byte is refused here.
   /// Errors: as Input::open(); kNotFound for a symbolic link whose target is missing;
-  /// kPermissionDenied where the owner or the group of the file that is there cannot be kept.
-  static Result<Output> open(const std::string& path);
+  /// kPermissionDenied where the owner or the group of the file that is there cannot be kept; kBusy
+  /// where another process has the same output under way.
+  static Result<Output> open(const std::string& path, Kind kind = Kind::kWhole);
   ~Output();
   Output(Output&& other) noexcept;
   Output& operator=(Output&&) = delete;
@@ -84,11 +118,36 @@ class Output {
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   /// All of `bytes`. Errors: kSystem (a full disk: ENOSPC); kCancelled after a signal.
   Status write(std::span<const std::byte> bytes);
+
+  // Of a regular file. Those that read and write are thread-safe.
+
+  [[nodiscard]] bool is_file() const noexcept { return !target_.empty(); }
+  /// Cuts it behind the first `kept` bytes, then makes it `size` bytes long: the rest is a hole.
+  /// Errors: kSystem (the limit on file sizes: EFBIG).
+  Status resize(std::uint64_t kept, std::uint64_t size);
+  Status write_at(std::uint64_t at, std::span<const std::byte> bytes);
+  /// Writes what is not zero, in blocks of kHoleBlockBytes; the rest must be a hole already. Adds
+  /// the bytes that it left out to `skipped`.
+  Status write_sparse(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t& skipped);
+  Result<std::size_t> read_at(std::uint64_t at, std::span<std::byte> into) const;
+  /// The name under which a resumable output waits.
+  [[nodiscard]] std::string part_name() const;
+  /// Whether a resumable output stays when this object ends before commit(). Until this is called:
+  /// as what an earlier run has left does.
+  void keep(bool stays) noexcept { kept_ = stays; }
+
   /// Makes it durable and visible. Errors: kSystem.
   Status commit();
 
  private:
+  static constexpr std::size_t kHoleBlockBytes = 4096;
+
   Output() = default;
+  /// The target's name and kind, or why it cannot be one.
+  Status resolve(const std::string& path, const struct stat* there);
+  /// Opens what is written to until commit().
+  Status open_part(const struct stat* replaced);
+  Status open_unnamed();
   /// `replaced`: the file that is there, or null.
   Status open_hidden(const struct stat* replaced);
   /// A name beside the target; its XXXXXX is for mkostemp(3).
@@ -102,8 +161,10 @@ class Output {
   std::string name_;       ///< as given, for messages
   std::string target_;     ///< the final name; empty: written in place
   std::string temporary_;  ///< the name that the file has now; empty: none yet, or the final one
+  Kind kind_ = Kind::kWhole;
   bool is_stdout_ = false;
   bool replaces_ = false;  ///< there was a file of that name
+  bool kept_ = false;
 };
 
 }  // namespace remora::apps

@@ -30,7 +30,9 @@ constexpr const char* kFooter =
     "Exit codes: 0 done, 1 cas: not swapped, doctor --strict: a warning, 2 usage, 3 not there or "
     "not\n"
     "allowed, doctor: a fault, 4 no connection or timed out, 5 local file or memory,\n"
-    "6 indeterminate, 7 wrong configuration file, 70 internal error, 128 + N ended by signal N.";
+    "6 indeterminate, 7 wrong configuration file, 8 --verify: the bytes differ, 70 internal "
+    "error,\n"
+    "128 + N ended by signal N.";
 
 /// One line on stderr. It may name files and what a server or a user wrote.
 void complain(const std::string& text) {

@@ -1,150 +1,418 @@
 #include "cli/pipeline.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <memory>
-#include <new>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include <remora/mutex.h>
+#include <remora/start_thread.h>
+
 #include "cli/interrupt.h"
+#include "cli/pipeline_ring.h"
 
 namespace remora::apps {
 namespace {
 
-/// Registered memory in pieces, and the queue that works on them. A piece's number is the tag of
-/// its operation.
-class Ring {
+/// What the streams of one transfer share.
+class SharedTransfer {
  public:
-  static Result<Ring> open(const Engine& engine, const Region& region) {
-    Storage storage{
-        static_cast<std::byte*>(std::aligned_alloc(kPageBytes, kPieceBytes * kPiecesInFlight))};
-    if (storage == nullptr) return Error{Code::kOutOfMemory, "transfer buffer"};
-    auto memory = engine.register_memory({storage.get(), kPieceBytes * kPiecesInFlight});
-    if (!memory) return memory.error();
-    auto queue = region.queue({.depth = kPiecesInFlight});
-    if (!queue) return queue.error();
-    return Ring{std::move(storage), std::move(*memory), std::move(*queue)};
+  explicit SharedTransfer(const TransferJob& job) : job_{job}, next_{job.first}, done_{job.first} {}
+
+  [[nodiscard]] const TransferJob& job() const noexcept { return job_; }
+  [[nodiscard]] bool stopped() const noexcept { return stopped_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t done() const noexcept {
+    return done_.load(std::memory_order_relaxed);
+  }
+  void count(const Piece& piece) {
+    done_.fetch_add(piece.length, std::memory_order_relaxed);
+    if (job_.moved) job_.moved(piece);
   }
 
-  [[nodiscard]] Queue& queue() noexcept { return queue_; }
-  [[nodiscard]] std::span<std::byte> piece(std::size_t index) noexcept {
-    return {storage_.get() + index * kPieceBytes, kPieceBytes};
+  /// The streams end as soon as they can; the first error is that of the transfer.
+  void stop(const Error& error) {
+    {
+      const detail::MutexLock lock{mutex_};
+      if (status_) status_ = error;
+    }
+    stopped_.store(true, std::memory_order_relaxed);
+    stop_summing();
   }
-  Status write(std::uint64_t to, std::size_t index, std::size_t length) {
-    queue_.write(ByteOffset{to}, Source{memory_, index * kPieceBytes, length}, index);
-    return queue_.submit();
+  /// The source has become shorter: nothing behind its end is in the sum.
+  void cut() {
+    cut_.store(true, std::memory_order_relaxed);
+    stop_summing();
   }
-  Status read(std::uint64_t from, std::size_t index, std::size_t length) {
-    queue_.read(ByteOffset{from}, Target{memory_, index * kPieceBytes, length}, index);
-    return queue_.submit();
+  [[nodiscard]] bool was_cut() const noexcept { return cut_.load(std::memory_order_relaxed); }
+  [[nodiscard]] Status status() {
+    const detail::MutexLock lock{mutex_};
+    return status_;
+  }
+
+  /// Whether every byte before `end` has been summed, so that its memory can be used again. Blocks;
+  /// false: the transfer has failed or the source has become shorter.
+  [[nodiscard]] bool await_summed(std::uint64_t end) {
+    return job_.checksum == nullptr || end == 0 || job_.checksum->await(end);
+  }
+
+  Result<Piece> next_of(UploadSource& source, std::span<std::byte> into) {
+    const detail::MutexLock lock{source_mutex_};
+    return source.next(into);
+  }
+  /// The next piece of a download.
+  Piece claim() noexcept {
+    const std::uint64_t at = next_.fetch_add(kPieceBytes, std::memory_order_relaxed);
+    if (at >= job_.length) return {};
+    return {at, std::min<std::uint64_t>(kPieceBytes, job_.length - at), false};
+  }
+
+  void begin_stream() {
+    const detail::MutexLock lock{mutex_};
+    ++running_;
+  }
+  void end_stream() {
+    const detail::MutexLock lock{mutex_};
+    --running_;
+    stream_ended_.notify_all();
+  }
+  /// Waits for the streams with threads of their own.
+  void await_streams() {
+    detail::MutexLock lock{mutex_};
+    while (running_ > 0) {
+      stream_ended_.wait_for(lock, std::chrono::milliseconds{100});
+      lock.unlock();
+      if (job_.progress) job_.progress(done());
+      lock.lock();
+    }
   }
 
  private:
-  static constexpr std::size_t kPageBytes = 4096;
-  struct Free {
-    void operator()(std::byte* bytes) const noexcept { std::free(bytes); }  // NOLINT: aligned_alloc
-  };
-  using Storage = std::unique_ptr<std::byte, Free>;
+  void stop_summing() {
+    if (job_.checksum != nullptr) job_.checksum->stop();
+  }
 
-  Ring(Storage storage, RegisteredMemory memory, Queue queue)
-      : storage_{std::move(storage)}, memory_{std::move(memory)}, queue_{std::move(queue)} {}
+  const TransferJob& job_;
+  std::atomic<std::uint64_t> next_;
+  std::atomic<std::uint64_t> done_;
+  std::atomic<bool> stopped_{false};
+  std::atomic<bool> cut_{false};
+  detail::Mutex source_mutex_;
+  detail::Mutex mutex_;
+  detail::Condition stream_ended_;
+  std::size_t running_ REMORA_GUARDED_BY(mutex_) = 0;
+  Status status_ REMORA_GUARDED_BY(mutex_);
+};
 
-  // In this order: the queue waits for what is in flight before its memory goes.
-  Storage storage_;
-  RegisteredMemory memory_;
-  Queue queue_;
+/// One stream of an upload.
+class UploadStream {
+ public:
+  UploadStream(SharedTransfer& shared, PipelineRing& ring, UploadSource& source, bool leads)
+      : shared_{shared},
+        job_{shared.job()},
+        ring_{ring},
+        source_{source},
+        leads_{leads},
+        pieces_(ring.depth()) {
+    for (std::size_t i = ring.depth(); i > 0; --i) free_pieces_.push_back(i - 1);
+  }
+
+  void run() {
+    while (!ended_ || ring_.queue().size() > 0) {
+      if (!ended_ && interrupted() != 0) shared_.stop(interruption());
+      if (shared_.stopped()) ended_ = true;
+      if (!ended_ && !free_pieces_.empty())
+        send_next();
+      else if (collect(1) == 0)
+        break;  // what is left was never submitted
+    }
+    if (job_.visible && !shared_.stopped()) make_visible();
+  }
+
+ private:
+  std::size_t collect(std::size_t at_least) {
+    const Completions found = ring_.queue().wait(at_least);
+    for (Completion& completion : found) {
+      free_pieces_.push_back(completion.tag());
+      if (completion.ok())
+        shared_.count(pieces_[completion.tag()]);
+      else
+        shared_.stop(completion.error());
+    }
+    if (leads_ && job_.progress) job_.progress(shared_.done());
+    return found.size();
+  }
+
+  void send_next() {
+    // A source may be silent for long; nothing of this stream waits for it meanwhile.
+    if (ring_.queue().size() > 0 && !source_.ready()) collect(ring_.queue().size());
+    const std::size_t index = free_pieces_.back();
+    Piece& piece = pieces_[index];
+    ended_ = !shared_.await_summed(piece.at + piece.length);
+    if (ended_) return;
+    const std::span<std::byte> into = ring_.piece(index);
+    const Result<Piece> next = shared_.next_of(source_, into);
+    if (!next) return shared_.stop(next.error());
+    if (next->length == 0) {
+      ended_ = true;
+      return;
+    }
+    if (next->at > job_.length || next->length > job_.length - next->at)
+      return shared_.stop(
+          Error{Code::kLimitExceeded, "write"}.with_limit(next->at + next->length, job_.length));
+    piece = *next;
+    if (!piece.hole && !fill(piece, into)) return;
+    free_pieces_.pop_back();
+    send(piece, index);
+  }
+
+  /// False: there is nothing to send.
+  bool fill(Piece& piece, std::span<std::byte> into) {
+    const Result<std::size_t> got = source_.fill(piece, into.first(piece.length));
+    if (got && *got == piece.length) return true;
+    ended_ = true;
+    if (got)
+      shared_.cut();
+    else
+      shared_.stop(got.error());
+    piece.length = got ? *got : 0;
+    return piece.length > 0;
+  }
+
+  void send(const Piece& piece, std::size_t index) {
+    if (job_.checksum != nullptr) {
+      if (piece.hole)
+        job_.checksum->add_zeroes(piece.at, piece.length);
+      else
+        job_.checksum->add(piece.at, ring_.piece(index).first(piece.length));
+    }
+    const std::uint64_t to = job_.offset + piece.at;
+    const Status sent = piece.hole ? ring_.write_zeroes(to, index, piece.length)
+                                   : ring_.write(to, index, piece.length);
+    if (!sent) shared_.stop(sent.error());
+  }
+
+  void make_visible() {
+    ring_.queue().flush_visible();
+    if (const Status sent = ring_.queue().submit(); !sent) shared_.stop(sent.error());
+    for (Completion& completion : ring_.queue().wait(1))
+      if (!completion.ok()) shared_.stop(completion.error());
+  }
+
+  SharedTransfer& shared_;
+  const TransferJob& job_;
+  PipelineRing& ring_;
+  UploadSource& source_;
+  bool leads_;  ///< its thread is that of the caller
+  bool ended_ = false;
+  std::vector<Piece> pieces_;  ///< by index: in flight, or the last one
+  std::vector<std::size_t> free_pieces_;
+};
+
+/// One stream of a download. It consumes its pieces in the order in which it asked for them.
+class DownloadStream {
+ public:
+  DownloadStream(SharedTransfer& shared, PipelineRing& ring, DownloadTarget& target, bool leads)
+      : shared_{shared},
+        job_{shared.job()},
+        ring_{ring},
+        target_{target},
+        leads_{leads},
+        pieces_(ring.depth()),
+        arrived_(ring.depth()) {}
+
+  void run() {
+    while (!shared_.stopped()) {
+      if (interrupted() != 0) return shared_.stop(interruption());
+      while (asked_ - consumed_ < ring_.depth() && ask()) {
+      }
+      if (shared_.stopped() || asked_ == consumed_) return;
+      // One piece a turn, so that the next read is asked for before the piece after it is consumed.
+      if (await_head()) consume_head();
+    }
+  }
+
+ private:
+  /// False: there is nothing more to ask for.
+  bool ask() {
+    const std::size_t index = asked_ % ring_.depth();
+    Piece& piece = pieces_[index];
+    if (shared_.stopped() || !shared_.await_summed(piece.at + piece.length)) return false;
+    const Piece next = shared_.claim();
+    if (next.length == 0) return false;
+    piece = next;
+    arrived_[index] = false;
+    const Status sent = ring_.read(job_.offset + piece.at, index, piece.length);
+    if (!sent) shared_.stop(sent.error());
+    ++asked_;
+    return sent.ok();
+  }
+
+  bool await_head() {
+    const std::size_t head = consumed_ % ring_.depth();
+    const Completions found = ring_.queue().wait(arrived_[head] ? 0 : 1);
+    for (Completion& completion : found) {
+      arrived_[completion.tag()] = completion.ok();
+      if (!completion.ok()) shared_.stop(completion.error());
+    }
+    if (found.empty() && !arrived_[head])
+      shared_.stop(Error{Code::kInternal, "read that was not submitted"});
+    return arrived_[head] && !shared_.stopped();
+  }
+
+  void consume_head() {
+    const std::size_t head = consumed_ % ring_.depth();
+    const Piece& piece = pieces_[head];
+    const std::span<const std::byte> bytes = ring_.piece(head).first(piece.length);
+    if (job_.checksum != nullptr) job_.checksum->add(piece.at, bytes);
+    if (const Status written = target_.write(piece.at, bytes); !written)
+      return shared_.stop(written.error());
+    shared_.count(piece);
+    ++consumed_;
+    if (leads_ && job_.progress) job_.progress(shared_.done());
+  }
+
+  SharedTransfer& shared_;
+  const TransferJob& job_;
+  PipelineRing& ring_;
+  DownloadTarget& target_;
+  bool leads_;  ///< its thread is that of the caller
+  std::vector<Piece> pieces_;
+  std::vector<bool> arrived_;
+  std::uint64_t asked_ = 0;
+  std::uint64_t consumed_ = 0;
+};
+
+/// The rings of all streams. Until it is gone, the checksum may read their memory.
+class StreamRings {
+ public:
+  explicit StreamRings(ChecksumThread* checksum) : checksum_{checksum} {}
+  ~StreamRings() {
+    if (checksum_ != nullptr && !summed_) checksum_->halt();
+  }
+  StreamRings(const StreamRings&) = delete;
+  StreamRings& operator=(const StreamRings&) = delete;
+
+  Status open(const TransferJob& job) {
+    const std::size_t depth = job.streams == 1 ? kPiecesInFlight : kPiecesOfStreams / job.streams;
+    rings_.reserve(job.streams);
+    for (unsigned i = 0; i < job.streams; ++i) {
+      auto ring = PipelineRing::open(job.engine, job.region, depth);
+      if (!ring) return ring.error();
+      rings_.push_back(std::move(*ring));
+    }
+    return ok_status();
+  }
+  [[nodiscard]] std::vector<PipelineRing>& rings() noexcept { return rings_; }
+  /// Waits until all bytes before `end` have been summed; false: they never will be.
+  bool await_summed(std::uint64_t end) {
+    summed_ = checksum_ == nullptr || checksum_->await(end);
+    return summed_;
+  }
+
+ private:
+  ChecksumThread* checksum_;
+  bool summed_ = false;
+  std::vector<PipelineRing> rings_;
+};
+
+template <typename Run>
+void run_in_stream(SharedTransfer& shared, const Run& run) noexcept {
+  try {
+    run();
+  } catch (const std::exception&) {
+    shared.stop(Error{Code::kOutOfMemory, "transfer"});
+  }
+}
+
+/// Runs `run(ring, leads)` for each ring: the first in this thread, the others in threads of their
+/// own, or not at all where no thread is to be had.
+template <typename Run>
+void run_streams(SharedTransfer& shared, std::vector<PipelineRing>& rings, const Run& run) {
+  std::vector<std::thread> threads;
+  threads.reserve(rings.size());
+  for (std::size_t i = 1; i < rings.size(); ++i) {
+    shared.begin_stream();
+    auto thread = detail::start_thread("remora-stream", [&shared, &run, &ring = rings[i]] {
+      run_in_stream(shared, [&] { run(ring, false); });
+      shared.end_stream();
+    });
+    if (!thread) {
+      shared.end_stream();
+      break;
+    }
+    threads.push_back(std::move(*thread));
+  }
+  run_in_stream(shared, [&] { run(rings.front(), true); });
+  shared.await_streams();
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// The same for both directions: `run(shared, ring, leads)` is the work of a stream.
+template <typename Run>
+Transferred transfer(const TransferJob& job, const Run& run) {
+  StreamRings rings{job.checksum};
+  if (const Status opened = rings.open(job); !opened) return {.bytes = 0, .status = opened};
+  SharedTransfer shared{job};
+  run_streams(shared, rings.rings(),
+              [&](PipelineRing& ring, bool leads) { run(shared, ring, leads); });
+  Transferred outcome{.bytes = shared.done() - job.first, .status = shared.status()};
+  if (outcome.status && !shared.was_cut() && !rings.await_summed(shared.done()))
+    outcome.status = Error{Code::kInternal, "checksum"};
+  return outcome;
+}
+
+/// What a consumer takes.
+class ConsumerTarget final : public DownloadTarget {
+ public:
+  explicit ConsumerTarget(const Consumer& consumer) : consumer_{consumer} {}
+  Status write(std::uint64_t /*at*/, std::span<const std::byte> bytes) override {
+    return consumer_(bytes);
+  }
+
+ private:
+  const Consumer& consumer_;
 };
 
 }  // namespace
 
-Transferred upload(const Engine& engine, const Region& region, std::uint64_t offset,
-                   std::uint64_t limit_bytes, const Producer& producer,
-                   const std::function<void(std::uint64_t)>& progress) {
-  Transferred outcome;
-  auto ring = Ring::open(engine, region);
-  if (!ring) return {.bytes = 0, .status = ring.error()};
-  std::array<std::size_t, kPiecesInFlight> lengths{};
-  std::vector<std::size_t> free_pieces;
-  for (std::size_t i = kPiecesInFlight; i > 0; --i) free_pieces.push_back(i - 1);
-  std::uint64_t taken = 0;
-  bool ended = false;
-  const auto stop = [&](const Error& error) {
-    if (outcome.status) outcome.status = error;
-    ended = true;
-  };
-  const auto collect = [&](std::size_t at_least) {
-    const Completions found = ring->queue().wait(at_least);
-    for (Completion& completion : found) {
-      free_pieces.push_back(completion.tag());
-      if (completion.ok())
-        outcome.bytes += lengths[completion.tag()];
-      else
-        stop(completion.error());
-    }
-    progress(outcome.bytes);
-    return found.size();
-  };
+Transferred upload(const TransferJob& job, UploadSource& source) {
+  return transfer(job, [&](SharedTransfer& shared, PipelineRing& ring, bool leads) {
+    UploadStream{shared, ring, source, leads}.run();
+  });
+}
 
-  while (!ended || ring->queue().size() > 0) {
-    if (!ended && interrupted() != 0) stop(interruption());
-    if (ended || free_pieces.empty()) {
-      if (collect(1) == 0) break;  // what is left was never submitted
-      continue;
-    }
-    // A producer may be silent for long; nothing of ours waits for it meanwhile.
-    if (ring->queue().size() > 0 && !producer.ready()) collect(ring->queue().size());
-    const std::size_t index = free_pieces.back();
-    const Result<std::size_t> got = producer.read(ring->piece(index));
-    if (!got || *got == 0) {
-      ended = true;
-      if (!got) stop(got.error());
-      continue;
-    }
-    if (*got > limit_bytes - taken) {
-      stop(Error{Code::kLimitExceeded, "write"}.with_limit(taken + *got, limit_bytes));
-      continue;
-    }
-    free_pieces.pop_back();
-    lengths[index] = *got;
-    if (const Status put = ring->write(offset + taken, index, *got); !put) stop(put.error());
-    taken += *got;
-  }
-  return outcome;
+Transferred download(const TransferJob& job, DownloadTarget& target) {
+  return transfer(job, [&](SharedTransfer& shared, PipelineRing& ring, bool leads) {
+    DownloadStream{shared, ring, target, leads}.run();
+  });
+}
+
+Result<Piece> ProducerSource::next(std::span<std::byte> into) {
+  const Result<std::size_t> got = producer_.read(into);
+  if (!got) return got.error();
+  const Piece piece{at_, *got, false};
+  at_ += *got;
+  return piece;
+}
+
+Result<std::size_t> ProducerSource::fill(const Piece& piece, std::span<std::byte> /*into*/) {
+  return static_cast<std::size_t>(piece.length);  // next() has put them there
+}
+
+Transferred upload(const Engine& engine, const Region& region, std::uint64_t offset,
+                   std::uint64_t limit_bytes, const Producer& producer) {
+  ProducerSource source{producer};
+  return upload({.engine = engine, .region = region, .offset = offset, .length = limit_bytes},
+                source);
 }
 
 Transferred download(const Engine& engine, const Region& region, std::uint64_t offset,
                      std::uint64_t length, const Consumer& consumer) {
-  Transferred outcome;
-  auto ring = Ring::open(engine, region);
-  if (!ring) return {.bytes = 0, .status = ring.error()};
-  const auto length_of = [length](std::uint64_t piece) {
-    return std::min<std::uint64_t>(kPieceBytes, length - piece * kPieceBytes);
-  };
-  const std::uint64_t piece_count = (length + kPieceBytes - 1) / kPieceBytes;
-  std::array<bool, kPiecesInFlight> arrived{};
-  std::uint64_t asked = 0;
-  std::uint64_t consumed = 0;
-  while (consumed < piece_count && outcome.status) {
-    if (interrupted() != 0) outcome.status = interruption();
-    for (; outcome.status && asked < piece_count && asked - consumed < kPiecesInFlight; ++asked)
-      outcome.status =
-          ring->read(offset + asked * kPieceBytes, asked % kPiecesInFlight, length_of(asked));
-    if (!outcome.status) break;
-    // One piece a turn, so that the next read is asked for before the piece after it is consumed.
-    const std::size_t head = consumed % kPiecesInFlight;
-    for (Completion& completion : ring->queue().wait(arrived[head] ? 0 : 1)) {
-      arrived[completion.tag()] = completion.ok();
-      if (!completion.ok() && outcome.status) outcome.status = completion.error();
-    }
-    if (!outcome.status || !arrived[head]) continue;
-    outcome.status = consumer(ring->piece(head).first(length_of(consumed)));
-    if (!outcome.status) break;
-    outcome.bytes += length_of(consumed);
-    arrived[head] = false;
-    ++consumed;
-  }
-  return outcome;
+  ConsumerTarget target{consumer};
+  return download({.engine = engine, .region = region, .offset = offset, .length = length}, target);
 }
 
 }  // namespace remora::apps

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Bulk transfers: many operations in flight on one queue, from and into memory registered once.
+/// Bulk transfers: streams, each with many operations in flight on a queue of its own, from and
+/// into memory registered once.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,35 +10,113 @@
 
 #include <remora/remora.h>
 
+#include "cli/checksum_thread.h"
+
 namespace remora::apps {
 
-/// How a bulk transfer is cut up. The product is what has to be pinned over rdma: 2 MiB, well
-/// within the usual limit of 8 MiB.
+/// How a bulk transfer is cut up. Pieces × bytes has to be pinned over rdma: 2 MiB for one stream
+/// and 4 MiB for several, well within the usual limit of 8 MiB.
 inline constexpr std::size_t kPieceBytes = std::size_t{256} * 1024;
 inline constexpr std::size_t kPiecesInFlight = 8;
+inline constexpr std::size_t kPiecesOfStreams = 16;  ///< of several streams together
+/// The longest piece without bytes: one request of zeroes.
+inline constexpr std::uint64_t kHoleBytes = std::uint64_t{4} << 20U;
+/// A queue has a lane of its own up to that number.
+inline constexpr unsigned kMaxStreams = kMaxLanes;
+
+/// A stretch of a transfer that one operation carries.
+struct Piece {
+  std::uint64_t at = 0;      ///< from the first byte of the transfer
+  std::uint64_t length = 0;  ///< 0: there is nothing more
+  bool hole = false;         ///< zeroes, for which no buffer is needed
+};
+
+/// Where an upload takes its bytes from.
+class UploadSource {
+ public:
+  UploadSource() = default;
+  virtual ~UploadSource() = default;
+  UploadSource(const UploadSource&) = delete;
+  UploadSource& operator=(const UploadSource&) = delete;
+
+  /// Whether next() will not block. Before it does, everything in flight of the stream completes.
+  [[nodiscard]] virtual bool ready() const { return true; }
+  /// The next piece, of `into.size()` bytes at most unless it is a hole. A source that is read in
+  /// order puts its bytes there. One stream at a time.
+  virtual Result<Piece> next(std::span<std::byte> into) = 0;
+  /// Puts the bytes of a piece that is no hole into `into`, which has its length. Returns how many
+  /// there were: fewer where the source has become shorter. Several streams at once.
+  virtual Result<std::size_t> fill(const Piece& piece, std::span<std::byte> into) = 0;
+};
+
+/// Where a download puts its bytes.
+class DownloadTarget {
+ public:
+  DownloadTarget() = default;
+  virtual ~DownloadTarget() = default;
+  DownloadTarget(const DownloadTarget&) = delete;
+  DownloadTarget& operator=(const DownloadTarget&) = delete;
+
+  /// In order of `at` where there is one stream; else in any order, several streams at once. May
+  /// block.
+  virtual Status write(std::uint64_t at, std::span<const std::byte> bytes) = 0;
+};
+
+/// One transfer.
+struct TransferJob {
+  const Engine& engine;
+  const Region& region;
+  std::uint64_t offset = 0;  ///< place of the transfer's first byte in the region
+  std::uint64_t first = 0;   ///< the bytes before it have been transferred by an earlier run
+  std::uint64_t length = 0;  ///< of a download, with those before `first`; the most of an upload
+  unsigned streams = 1;      ///< 1 … kMaxStreams; each but the first has a thread of its own
+  bool visible = false;      ///< an upload ends when any lane of the session reads what it wrote
+  ChecksumThread* checksum = nullptr;  ///< null: none
+  /// Called by the calling thread with the number of bytes done, those before `first` included.
+  std::function<void(std::uint64_t done)> progress{};
+  /// Called by any stream for each piece that was transferred.
+  std::function<void(const Piece& piece)> moved{};
+};
+
+/// The outcome of a transfer, also of one that failed.
+struct Transferred {
+  std::uint64_t bytes = 0;  ///< upload: acknowledged by the server; download: written
+  Status status;
+};
+
+/// Writes what `source` gives. kLimitExceeded when that is more than the job's length: what came
+/// before has been written then. On return nothing uses the source, and the checksum, if it was not
+/// stopped, has all bytes.
+Transferred upload(const TransferJob& job, UploadSource& source);
+
+/// Hands the job's bytes to `target`.
+Transferred download(const TransferJob& job, DownloadTarget& target);
 
 /// Gives the next bytes of an upload; 0 ends it.
 struct Producer {
   std::function<Result<std::size_t>(std::span<std::byte> into)> read;
-  /// Whether read() will not block. Before it does, everything in flight is completed.
+  /// Whether read() will not block.
   std::function<bool()> ready;
 };
 /// Takes the next bytes of a download, in order. May block.
 using Consumer = std::function<Status(std::span<const std::byte> bytes)>;
 
-/// The outcome of a transfer, also of one that failed.
-struct Transferred {
-  std::uint64_t bytes = 0;  ///< upload: acknowledged by the server; download: consumed
-  Status status;
+/// What a producer reads, piece after piece: for one stream.
+class ProducerSource final : public UploadSource {
+ public:
+  explicit ProducerSource(Producer producer) : producer_{std::move(producer)} {}
+  [[nodiscard]] bool ready() const override { return producer_.ready(); }
+  Result<Piece> next(std::span<std::byte> into) override;
+  Result<std::size_t> fill(const Piece& piece, std::span<std::byte> into) override;
+
+ private:
+  Producer producer_;
+  std::uint64_t at_ = 0;
 };
 
-/// Writes what `producer` gives from `offset` on. kLimitExceeded when that is more than
-/// `limit_bytes`: what came before has been written then.
+/// One stream, in order, without a checksum.
 Transferred upload(const Engine& engine, const Region& region, std::uint64_t offset,
-                   std::uint64_t limit_bytes, const Producer& producer,
-                   const std::function<void(std::uint64_t)>& progress);
-
-/// Hands `length` bytes from `offset` on to `consumer`.
+                   std::uint64_t limit_bytes, const Producer& producer);
 Transferred download(const Engine& engine, const Region& region, std::uint64_t offset,
                      std::uint64_t length, const Consumer& consumer);
 

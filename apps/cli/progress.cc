@@ -14,8 +14,12 @@ bool stderr_is_terminal() noexcept { return ::isatty(STDERR_FILENO) == 1; }
 
 void draw_line(const std::string& text) { std::cerr << "\r\033[K" << text << std::flush; }
 
-Progress::Progress(std::string label, std::optional<std::uint64_t> total_bytes)
-    : label_{std::move(label)}, total_bytes_{total_bytes}, enabled_{stderr_is_terminal()} {}
+Progress::Progress(std::string label, std::optional<std::uint64_t> total_bytes,
+                   std::uint64_t begin_bytes)
+    : label_{std::move(label)},
+      total_bytes_{total_bytes},
+      begin_bytes_{begin_bytes},
+      enabled_{stderr_is_terminal()} {}
 
 void Progress::finish() {
   if (drawn_) draw_line("");
@@ -28,7 +32,8 @@ void Progress::update(std::uint64_t done_bytes) {
   if (!enabled_ || now - drawn_at_ < std::chrono::milliseconds{100}) return;
   drawn_at_ = now;
   drawn_ = true;
-  const double rate = static_cast<double>(done_bytes) / duration<double>(now - start_).count();
+  const std::uint64_t fresh_bytes = done_bytes - std::min(done_bytes, begin_bytes_);
+  const double rate = static_cast<double>(fresh_bytes) / duration<double>(now - start_).count();
   std::ostringstream line;
   line << label_ << "  " << human_bytes(static_cast<double>(done_bytes));
   if (total_bytes_ && *total_bytes_ > 0) {

@@ -11,8 +11,10 @@ namespace remora::apps {
 /// Drawn at most ten times a second; wiped by finish() or the destructor.
 class Progress {
  public:
-  /// `total_bytes` is empty where the end is not known.
-  Progress(std::string label, std::optional<std::uint64_t> total_bytes);
+  /// `total_bytes` is empty where the end is not known. `begin_bytes` were done before: the rate is
+  /// that of the others.
+  Progress(std::string label, std::optional<std::uint64_t> total_bytes,
+           std::uint64_t begin_bytes = 0);
   ~Progress() { finish(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -26,6 +28,7 @@ class Progress {
 
   std::string label_;
   std::optional<std::uint64_t> total_bytes_;
+  std::uint64_t begin_bytes_;
   bool enabled_;
   bool drawn_ = false;
   Clock::time_point start_ = Clock::now();

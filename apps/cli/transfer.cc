@@ -1,50 +1,40 @@
-/// remora put, get: whole files into and out of a region.
+#include "cli/transfer.h"
 
 #include <CLI/CLI.hpp>
-#include <chrono>
+#include <algorithm>
+#include <filesystem>
 #include <iostream>
-#include <memory>
-#include <nlohmann/json.hpp>
+#include <unistd.h>
+#include <vector>
 
 #include <remora/config/printable.h>
 
-#include "cli/command.h"
 #include "cli/human.h"
 #include "cli/interrupt.h"
-#include "cli/io.h"
 #include "cli/pipeline.h"
 #include "cli/progress.h"
-#include "cli/sha256.h"
 
 namespace remora::apps {
-namespace {
 
-using Clock = std::chrono::steady_clock;
-
-struct TransferOptions {
-  std::string uri;
-  std::string file;
-  std::uint64_t offset = 0;
-  std::optional<std::uint64_t> length;
-};
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+Result<OpenedRegion> open_region_with(const Globals& globals, const std::string& uri, Rights rights,
+                                      unsigned lanes) {
+  EngineOptions options;
+  options.lanes = lanes;
+  auto engine = open_engine(globals, options);
+  if (!engine) return engine.error();
+  auto region = engine->open_region(uri, rights);
+  if (!region) return region.error();
+  return OpenedRegion{std::move(*engine), std::move(*region)};
 }
 
-void report(std::ostream& out, const Globals& globals, std::string_view verb, std::uint64_t bytes,
-            double seconds, const Region& region, const std::string& sha256) {
-  if (globals.json) {
-    print_json(Json{{"bytes", bytes},
-                    {"seconds", seconds},
-                    {"sha256", sha256},
-                    {"transport", to_string(region.transport())}});
-    return;
-  }
-  out << verb << ' ' << bytes << " bytes over " << to_string(region.transport()) << " in "
-      << seconds << " s";
-  if (seconds > 0) out << " (" << human_rate(static_cast<double>(bytes) / seconds) << ")";
-  out << "\nsha256 " << sha256 << '\n';
+unsigned streams_for(const TransferOptions& options, std::uint64_t bytes) noexcept {
+  if (options.streams) return *options.streams;
+  // A stream more costs a connection and a thread, which a small file does not repay.
+  const unsigned wanted = bytes < std::uint64_t{64} << 20U  ? 1U
+                          : bytes < std::uint64_t{1} << 30U ? 2U
+                                                            : 4U;
+  const long processors = ::sysconf(_SC_NPROCESSORS_ONLN);  // NOLINT(google-runtime-int): its type
+  return std::min(wanted, static_cast<unsigned>(std::max(processors, 1L)));
 }
 
 std::string bytes_of(const Region& region, std::uint64_t offset) {
@@ -52,143 +42,214 @@ std::string bytes_of(const Region& region, std::uint64_t offset) {
          region.info().name + " from offset " + std::to_string(offset);
 }
 
-/// Empty when `offset` lies in the region.
 std::string offset_fault(const Region& region, std::uint64_t offset) {
   if (offset <= region.size_bytes()) return {};
   return "offset " + std::to_string(offset) + " is beyond the end of region " + region.info().name +
          ", which has " + std::to_string(region.size_bytes()) + " bytes";
 }
 
-Outcome put(const Globals& globals, const TransferOptions& options) {
-  if (const auto uri = parse_uri(options.uri, true); !uri) return tl::make_unexpected(uri.error());
-  if (options.file.empty()) return fail(ExitCode::kUsage, "put: the name of FILE is empty");
-  const std::string what = "put " + options.file;
-  auto input = Input::open(options.file);
-  if (!input) return fail(input.error(), what);
-  const auto engine = open_engine(globals);
-  if (!engine) return fail(engine.error(), what);
-  const auto region = engine->open_region(options.uri, Rights::kWrite);
-  if (!region) return fail(region.error(), what);
-  if (const std::string fault = offset_fault(*region, options.offset); !fault.empty())
-    return fail(ExitCode::kRefused, what + ": " + fault);
-  const std::uint64_t room = region->size_bytes() - options.offset;
-  const std::optional<std::uint64_t> size = input->size_bytes();
-  if (size && *size > room)
-    return fail(ExitCode::kRefused, what + ": " + std::to_string(*size) +
-                                        " bytes do not fit into " +
-                                        bytes_of(*region, options.offset) +
-                                        "; nothing was written: create a larger region");
-
-  catch_interrupts();
-  const auto start = Clock::now();
-  Sha256 sum;
-  Progress progress{config::printable("put " + input->name()), size};
-  const Producer producer{[&](std::span<std::byte> into) {
-                            auto got = input->read(into);
-                            if (got) sum.update(into.first(*got));
-                            return got;
-                          },
-                          [&] { return input->ready(); }};
-  const Transferred moved = upload(*engine, *region, options.offset, room, producer,
-                                   [&](std::uint64_t done) { progress.update(done); });
-  progress.finish();
-  if (!moved.status) {
-    const std::string written = "; " + std::to_string(moved.bytes) + " bytes were written";
-    if (moved.status.error().code() == Code::kLimitExceeded)
-      return fail(ExitCode::kRefused, what + ": there is more than " +
-                                          bytes_of(*region, options.offset) + " can hold" +
-                                          written);
-    Failure failure{moved.status.error(), what};
-    failure.text += written;
-    return tl::make_unexpected(std::move(failure));
-  }
-  const std::string change = input->change_since_open(moved.bytes);
-  if (size && moved.bytes < *size)
-    return fail(ExitCode::kLocal,
-                what + ": " + change + "; the region has these, and behind them " +
-                    std::to_string(*size - moved.bytes) + " bytes as they were before");
-  if (!change.empty())
-    std::cerr << "remora: warning: " << config::printable(what) << ": " << change << '\n';
-  const double seconds = seconds_since(start);
-  report(std::cout, globals, "put", moved.bytes, seconds, *region, sum.finish());
-  if (!globals.json && moved.bytes < room)
-    std::cerr << "remora: note: the region is larger; 'get' with"
-              << (options.offset == 0 ? "" : " --offset " + std::to_string(options.offset))
-              << " --length " << moved.bytes << " fetches these bytes alone, with this sha256\n";
-  return ExitCode::kOk;
+Json journal_names(const TransferOptions& options, std::string_view command,
+                   const std::string& file) {
+  std::error_code failed;
+  const auto whole = std::filesystem::weakly_canonical(file, failed);
+  const Result<Uri> uri = Uri::parse(options.uri);
+  return Json{{"command", command},
+              {"file", failed ? file : whole.string()},
+              {"server", uri ? uri->server() : options.uri},
+              {"region", uri ? uri->region : std::string{}},
+              {"offset", options.offset}};
 }
 
-Outcome get(const Globals& globals, const TransferOptions& options) {
-  if (const auto uri = parse_uri(options.uri, true); !uri) return tl::make_unexpected(uri.error());
-  if (options.file.empty())
-    return fail(ExitCode::kUsage, "get: the name of FILE is empty; nothing was fetched");
-  const std::string what = "get " + options.file;
-  if (globals.json && options.file == "-")
-    return fail(ExitCode::kUsage, "get -: the bytes and --json both want standard output");
-  const auto engine = open_engine(globals);
-  if (!engine) return fail(engine.error(), what);
-  const auto region = engine->open_region(options.uri, Rights::kRead);
-  if (!region) return fail(region.error(), what);
-  if (const std::string fault = offset_fault(*region, options.offset); !fault.empty())
-    return fail(ExitCode::kRefused, what + ": " + fault);
-  const std::uint64_t there = region->size_bytes() - options.offset;
-  const std::uint64_t length = options.length.value_or(there);
-  if (length > there)
-    return fail(ExitCode::kRefused, what + ": " + std::to_string(length) + " bytes are more than " +
-                                        bytes_of(*region, options.offset));
-  auto output = Output::open(options.file);
-  if (!output) return fail(output.error(), what);
+Json region_identity(const TransferOptions& options, const Region& region) {
+  return Json{{"checksum", to_string(options.checksum)},
+              {"memory_id", region.info().memory_id},
+              {"incarnation", region.info().incarnation},
+              {"epoch", region.info().epoch}};
+}
 
-  catch_interrupts();
-  const auto start = Clock::now();
-  Sha256 sum;
-  std::uint64_t done = 0;
-  Progress progress{config::printable("get " + output->name()), length};
-  const Transferred moved = download(*engine, *region, options.offset, length,
-                                     [&](std::span<const std::byte> bytes) -> Status {
-                                       sum.update(bytes);
-                                       done += bytes.size();
-                                       progress.update(done);
-                                       return output->write(bytes);
-                                     });
-  progress.finish();
-  if (!moved.status) return fail(moved.status.error(), what);
-  if (const Status committed = output->commit(); !committed) return fail(committed.error(), what);
-  report(output->is_stdout() ? std::cerr : std::cout, globals, "got", moved.bytes,
-         seconds_since(start), *region, sum.finish());
-  if (!globals.json && !options.length)
-    std::cerr << "remora: note: this is all of the region from there; --length fetches as many "
-                 "bytes as 'put' has stored, and only these have its sha256\n";
-  return ExitCode::kOk;
+tl::expected<TransferStart, Failure> start_anew(const TransferOptions& options) {
+  TransferStart start;
+  if (options.checksum == ChecksumKind::kNone) return start;
+  auto sum = Checksum::make(options.checksum);
+  if (!sum) return fail(sum.error(), "--checksum");
+  start.sum.emplace(std::move(*sum));
+  return start;
+}
+
+namespace {
+
+/// Adds the first `length` local bytes to `sum`; false: there are fewer. Errors: of `read_at`;
+/// kCancelled after a signal.
+Result<bool> sum_local(Checksum& sum, std::uint64_t length, const ReadAt& read_at,
+                       const std::string& what) {
+  Progress progress{config::printable("checking " + what), length};
+  std::vector<std::byte> buffer(kPieceBytes);
+  for (std::uint64_t at = 0; at < length;) {
+    if (interrupted() != 0) return interruption();
+    const std::size_t wanted = std::min<std::uint64_t>(buffer.size(), length - at);
+    const auto got = read_at(at, std::span{buffer}.first(wanted));
+    if (!got) return got.error();
+    if (*got < wanted) return false;
+    sum.update(std::span{buffer}.first(wanted));
+    at += wanted;
+    progress.update(at);
+  }
+  return true;
+}
+
+/// Why nothing can be gone on from; empty: `start` has the checksum of what is there.
+tl::expected<std::string, Failure> take_up(TransferStart& start, const Json& identity,
+                                           const ReadAt& read_at, const std::string& what) {
+  if (identity["memory_id"] == 0 || identity["incarnation"] == 0)
+    return std::string{"the server does not say whether the region is that of before"};
+  if (std::string clause = start.journal->mismatch(identity); !clause.empty()) return clause;
+  const TransferJournal::Left& left = *start.journal->left();
+  const auto whole = sum_local(*start.sum, left.done, read_at, what);
+  if (!whole) return tl::make_unexpected(Failure{whole.error(), what});
+  if (!*whole || start.sum->digest() != left.digest)
+    return "the first " + std::to_string(left.done) +
+           " bytes of the file are not those that were transferred";
+  return std::string{};
+}
+
+}  // namespace
+
+tl::expected<TransferStart, Failure> start_resumed(const TransferOptions& options,
+                                                   const Json& names, const Json& identity,
+                                                   const ReadAt& read_at, const std::string& what) {
+  auto start = start_anew(options);
+  if (!start) return start;
+  auto journal = TransferJournal::open(names);
+  if (!journal) return tl::make_unexpected(std::move(journal.error()));
+  start->journal = std::move(*journal);
+  if (start->journal->left()) {
+    const auto clause = take_up(*start, identity, read_at, what);
+    if (!clause) return tl::make_unexpected(clause.error());
+    if (clause->empty()) {
+      start->first = start->journal->left()->done;
+      start->journal->go_on();
+      return start;
+    }
+    std::cerr << "remora: note: " << config::printable(what)
+              << ": --resume begins at the first byte: " << *clause << '\n';
+    auto sum = Checksum::make(options.checksum);
+    if (!sum) return fail(sum.error(), "--checksum");
+    start->sum.emplace(std::move(*sum));
+  }
+  if (auto begun = start->journal->begin(identity); !begun)
+    return tl::make_unexpected(std::move(begun.error()));
+  return start;
+}
+
+Result<std::unique_ptr<ChecksumThread>> start_checksum(TransferStart& start) {
+  if (!start.sum) return std::unique_ptr<ChecksumThread>{};
+  ChecksumThread::Checkpoints checkpoints;
+  if (start.journal != nullptr) {
+    checkpoints.step_bytes = kCheckpointBytes;
+    checkpoints.reached = [journal = start.journal.get()](std::uint64_t end,
+                                                          const std::string& digest) {
+      journal->summed(end, digest);
+    };
+  }
+  Checksum sum = std::move(*start.sum);
+  start.sum.reset();
+  return ChecksumThread::start(std::move(sum), start.first, std::move(checkpoints));
+}
+
+namespace {
+
+Json report_json(const TransferReport& report) {
+  Json document{{"bytes", report.bytes},
+                {"seconds", report.seconds},
+                {"transport", to_string(report.region.transport())},
+                {"streams", report.streams},
+                {"hole_bytes", report.hole_bytes},
+                {"resumed_bytes", report.resumed_bytes},
+                {"verified", report.verified},
+                {"checksum", to_string(report.checksum)}};
+  if (report.checksum != ChecksumKind::kNone)
+    document[std::string{to_string(report.checksum)}] = report.digest;
+  return document;
+}
+
+}  // namespace
+
+void print_report(std::ostream& out, const Globals& globals, const TransferReport& report) {
+  if (globals.json) return print_json(report_json(report));
+  out << report.verb << ' ' << report.bytes << " bytes over "
+      << to_string(report.region.transport()) << " in " << report.seconds << " s";
+  const auto fresh = static_cast<double>(report.bytes - report.resumed_bytes);
+  if (report.seconds > 0) out << " (" << human_rate(fresh / report.seconds) << ")";
+  out << '\n';
+  if (report.resumed_bytes > 0)
+    out << "resumed " << report.resumed_bytes << " bytes were there already\n";
+  if (report.hole_bytes > 0) out << "holes " << report.hole_bytes << " bytes\n";
+  if (report.checksum != ChecksumKind::kNone)
+    out << to_string(report.checksum) << ' ' << report.digest << '\n';
+  if (report.verified) out << "verified " << report.bytes << " bytes\n";
+}
+
+namespace {
+
+void add_common_options(CLI::App* command, TransferOptions& options) {
+  add_size(command, "--offset", options.offset, "Where in the region to begin (0)");
+  command
+      ->add_option_function<unsigned>(
+          "--streams", [&options](const unsigned& count) { options.streams = count; },
+          "Queues, each with a lane, that share a file (1, of a large file up to 4)")
+      ->check(CLI::Range(1U, kMaxStreams))
+      ->type_name("N");
+  command
+      ->add_option_function<std::string>(
+          "--checksum",
+          [&options](const std::string& text) {
+            const auto kind = parse_checksum_kind(text);
+            if (!kind)
+              throw CLI::ValidationError("--checksum",
+                                         "'" + text +
+                                             "' is no checksum; expected sha256, sha512, "
+                                             "blake2b or none");
+            options.checksum = *kind;
+          },
+          "sha256, sha512, blake2b or none (sha256)")
+      ->type_name("ALGORITHM");
+  command->add_flag("--resume", options.resume,
+                    "Go on where the same command with --resume was interrupted");
 }
 
 }  // namespace
 
 void add_transfer_commands(Commands& commands) {
-  const auto options = std::make_shared<TransferOptions>();
+  const auto to_region = std::make_shared<TransferOptions>();
   CLI::App* command =
-      commands.add("put", "Store a file in a region; prints the bytes and their SHA-256");
-  command->add_option("FILE", options->file, "File to store; - is standard input")
+      commands.add("put", "Store a file in a region; prints the bytes and their checksum");
+  command->add_option("FILE", to_region->file, "File to store; - is standard input")
       ->type_name("")
       ->required();
-  add_uri(command, options->uri);
-  add_size(command, "--offset", options->offset, "Where in the region to begin (0)");
-  Commands::on_run(command, [&commands, options] { return put(commands.globals(), *options); });
+  add_uri(command, to_region->uri);
+  add_common_options(command, *to_region);
+  command->add_flag("--verify", to_region->verify,
+                    "Read the bytes back and compare them with the file");
+  Commands::on_run(command, [&commands, to_region] { return put(commands.globals(), *to_region); });
 
+  const auto from_region = std::make_shared<TransferOptions>();
   const auto length = std::make_shared<std::uint64_t>();
-  command = commands.add("get", "Fetch a region into a file; prints the bytes and their SHA-256");
-  add_uri(command, options->uri);
+  command = commands.add("get", "Fetch a region into a file; prints the bytes and their checksum");
+  add_uri(command, from_region->uri);
   command
-      ->add_option("FILE", options->file,
+      ->add_option("FILE", from_region->file,
                    "File to write; it appears when it is complete. - is standard output")
       ->type_name("")
       ->required();
-  add_size(command, "--offset", options->offset, "Where in the region to begin (0)");
   CLI::Option* const given =
       add_size(command, "--length", *length, "How much to fetch (to the end of the region)");
-  Commands::on_run(command, [&commands, options, length, given] {
-    if (given->count() > 0) options->length = *length;
-    return get(commands.globals(), *options);
+  add_common_options(command, *from_region);
+  command->add_flag("--verify", from_region->verify,
+                    "Read the bytes a second time and compare them with the file");
+  command->add_flag("--dense", from_region->dense, "Write zeroes, too, instead of holes");
+  Commands::on_run(command, [&commands, from_region, length, given] {
+    if (given->count() > 0) from_region->length = *length;
+    return get(commands.globals(), *from_region);
   });
 }
 

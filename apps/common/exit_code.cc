@@ -56,6 +56,7 @@ std::string_view to_string(ExitCode code) noexcept {
     case ExitCode::kLocal: return "local";
     case ExitCode::kIndeterminate: return "indeterminate";
     case ExitCode::kConfiguration: return "configuration";
+    case ExitCode::kDifferent: return "different";
     case ExitCode::kInternal: return "internal";
   }
   return "internal";

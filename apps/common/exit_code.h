@@ -20,6 +20,7 @@ enum class ExitCode : std::uint8_t {
   kLocal = 5,          ///< a file, memory or device of this machine, or a server's memory
   kIndeterminate = 6,  ///< a write or an atomic may or may not have taken effect
   kConfiguration = 7,  ///< the configuration file is wrong
+  kDifferent = 8,      ///< `put --verify`, `get --verify`: the bytes are not the same
   kInternal = 70,      ///< a bug of ours
 };
 

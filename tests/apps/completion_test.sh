@@ -29,6 +29,8 @@ for option in --size --block --atomics --rights --allow --ttl --shm --help --jso
 done
 offers "an option by its beginning" "--when-unused" rm --w
 offers "the words of a value" $'auto\nnone\ncpu' create --atomics ""
+offers "the words of another value" $'sha256\nsha512' put --checksum sha
+offers "an option of get alone" --dense get --d
 offers "a value is no command" "" --client l
 offers "files for a value" ":files" --key-file ""
 offers "files for an argument" ":files" put ""

@@ -26,14 +26,23 @@ std::string text_at(pid_t pid, std::uint64_t address) {
   return got > 0 ? std::string{bytes.data()} : std::string{};
 }
 
-/// Whether the system call that is about to be made is the step. `populated`: counts.
-bool is_step(pid_t pid, const std::string& step, int& populated) {
+/// How often the main thread has been about to make the calls that steps count.
+struct CallCounts {
+  int populate = 0;
+  int pread = 0;
+  int pwrite = 0;
+};
+
+/// Whether the system call that is about to be made is the step.
+bool is_step(pid_t pid, const std::string& step, CallCounts& counts) {
   __ptrace_syscall_info call{};
   if (::ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof call, &call) <= 0 ||
       call.op != PTRACE_SYSCALL_INFO_ENTRY)
     return false;
   if (call.entry.nr == SYS_madvise && call.entry.args[2] == MADV_POPULATE_WRITE)
-    return "populate:" + std::to_string(++populated) == step;
+    return "populate:" + std::to_string(++counts.populate) == step;
+  if (call.entry.nr == SYS_pread64) return "pread:" + std::to_string(++counts.pread) == step;
+  if (call.entry.nr == SYS_pwrite64) return "pwrite:" + std::to_string(++counts.pwrite) == step;
   return call.entry.nr == SYS_openat && text_at(pid, call.entry.args[1]) == step;
 }
 
@@ -81,13 +90,13 @@ int signal_at(const std::string& step, int signal, char** argv) {
   ::waitpid(pid, &status, 0);
   ::ptrace(PTRACE_SETOPTIONS, pid, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
   int pass_on = 0;
-  for (int populated = 0;;) {
+  for (CallCounts counts;;) {
     ::ptrace(PTRACE_SYSCALL, pid, nullptr, pass_on);
     if (::waitpid(pid, &status, 0) != pid) return 125;
     if (WIFEXITED(status) || WIFSIGNALED(status)) return 125;
     const bool at_call = WSTOPSIG(status) == (SIGTRAP | 0x80);
     pass_on = at_call || WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status);
-    if (at_call && is_step(pid, step, populated)) break;
+    if (at_call && is_step(pid, step, counts)) break;
   }
   ::kill(pid, signal);
   await_taken(pid, signal);

@@ -2,10 +2,14 @@
 """A server that is killed, or asked to end, again and again under a load that verifies: its memory
 outlives each process (pool.warm_restart). This program is the supervisor that keeps the descriptors.
 
-    warm_faults.py --server remora-server --load fault_load --transport tcp|shm
-                   [--store fd|notify] [--rounds N]
+    warm_faults.py --server remora-server --load fault_load --transport tcp|shm|rdma
+                   [--next-server PROGRAM] [--store fd|notify] [--rounds N]
 
-Exit status: 0 nothing is wrong, 1 a promise was broken.
+With --next-server, the two programs follow each other in turn: both directions between two versions.
+
+Environment: REMORA_VM_ADDRESS, the address of the RDMA device (--transport rdma).
+
+Exit status: 0 nothing is wrong, 1 a promise was broken, 77 there is no RDMA device.
 """
 
 import argparse
@@ -23,6 +27,7 @@ import threading
 import time
 import urllib.request
 
+TRANSPORTS = ("rdma", "shm", "tcp")
 READY_WITHIN_S = 60
 LOAD_WITHIN_S = 300
 CATALOG = "remora-catalog"
@@ -136,6 +141,8 @@ class Fixture:
         self.options = options
         self.folder = folder
         self.port = 20000 + os.getpid() % 12000
+        self.host = os.environ["REMORA_VM_ADDRESS"] if options.transport == "rdma" else "127.0.0.1"
+        self.program = options.server
         self.metrics = f"127.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250 + 1}.1:9471"
         kind = ServiceManager if options.store == "notify" else Supervisor
         self.supervisor = kind(folder)
@@ -146,20 +153,22 @@ class Fixture:
         os.mkdir(self.environment["REMORA_RUNTIME_DIR"], 0o700)
         self.config = os.path.join(folder, "server.yaml")
         mapped = options.transport == "shm"
+        atomics = "auto" if options.transport == "rdma" else "cpu"
+        offered = {kind: "required" if kind == options.transport else "off" for kind in TRANSPORTS}
         with open(self.config, "w", encoding="utf-8") as file:
             file.write(f"""
-listen: {{address: 127.0.0.1, port: {self.port}}}
-transports: {{rdma: off, shm: {'required' if mapped else 'off'}, tcp: {'off' if mapped else 'required'}}}
+listen: {{address: {self.host}, port: {self.port}}}
+transports: {{rdma: {offered['rdma']}, shm: {offered['shm']}, tcp: {offered['tcp']}}}
 pool: {{size: {options.pool}, piece: 4MiB, huge_pages: never, warm_restart: true}}
 regions:
-  - {{name: load, size: 4MiB, block: 4KiB, shm: {str(mapped).lower()}, atomics: cpu}}
+  - {{name: load, size: 4MiB, block: 4KiB, shm: {str(mapped).lower()}, atomics: {atomics}}}
 auth: none
 metrics: {{address: "{self.metrics}"}}
 """)
 
     def spawn(self, *options):
         self.server = self.supervisor.spawn(
-            [self.options.server, "--config", self.config, *options], self.environment, self.log)
+            [self.program, "--config", self.config, *options], self.environment, self.log)
 
     def start(self):
         """Returns when the server is ready: the time that took, in ms."""
@@ -197,9 +206,9 @@ class Load:
 
     def __init__(self, fixture):
         self.process = subprocess.Popen(
-            [fixture.options.load, "--fresh", "--json", "--rate", "4000", "--seconds", "240",
-             "--log", "info", "--uri",
-             f"remora://127.0.0.1:{fixture.port}/load?transport={fixture.options.transport}"],
+            [fixture.options.load, "--fresh", "--json", "--rate", str(fixture.options.rate),
+             "--seconds", "240", "--log", "info", "--uri",
+             f"remora://{fixture.host}:{fixture.port}/load?transport={fixture.options.transport}"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=fixture.environment)
         self.lines = []
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -239,8 +248,13 @@ def under_load(fixture, rounds):
     for number in range(rounds):
         time.sleep(random.uniform(0.1, 0.6))
         resumed = load.count(": resumed")
-        fixture.end(signal.SIGKILL if number % 2 == 0 else signal.SIGTERM)
+        # Each program ends in both ways where there are two.
+        turn = number // 2 if fixture.options.next_server else number
+        fixture.end(signal.SIGKILL if turn % 2 == 0 else signal.SIGTERM)
         time.sleep(random.uniform(0, 0.1))
+        if fixture.options.next_server:
+            fixture.program = (fixture.options.next_server if number % 2 == 0 else
+                               fixture.options.server)
         starts.append(fixture.start())
         status = fixture.status()
         assert status["memory_id"] == memory, f"round {number}: new memory\n{fixture.text()}"
@@ -313,11 +327,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True)
     parser.add_argument("--load", required=True)
-    parser.add_argument("--transport", choices=("tcp", "shm"), required=True)
+    parser.add_argument("--transport", choices=TRANSPORTS, required=True)
+    parser.add_argument("--next-server")
     parser.add_argument("--store", choices=("fd", "notify"), default="fd")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--pool", default="64MiB")
+    parser.add_argument("--rate", type=int, default=4000)
     options = parser.parse_args()
+    if options.transport == "rdma" and not os.environ.get("REMORA_VM_ADDRESS"):
+        print("no RDMA device: run it by ci/vm/run.sh")
+        return 1 if os.environ.get("REMORA_REQUIRE_DEVICE") == "1" else 77
     with tempfile.TemporaryDirectory(prefix="remora-warm.", dir="/tmp") as folder:
         fixture = Fixture(options, folder)
         try:

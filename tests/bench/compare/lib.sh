@@ -24,6 +24,7 @@ clean_up() {
   for name in "${!driver_pid[@]}"; do kill "${driver_pid[$name]}" 2>/dev/null || true; done
   for name in "${!service_pid[@]}"; do kill "${service_pid[$name]}" 2>/dev/null || true; done
   [[ -z $work ]] || rm -rf "$work"
+  [[ -z ${files_folder:-} ]] || rm -rf "$files_folder"
 }
 
 # --- programs --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include "base/little_endian.h"
 #include "protocol/messages.h"
 #include "remora_warm.pb.h"
+#include "server/warm/catalog_version.h"
 
 namespace remora::detail {
 
@@ -41,7 +42,7 @@ template <typename Message>
 Status parse_record(std::span<const std::byte> bytes, Message& message) {
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     return not_whole("it cannot be parsed");
-  if (message.version() == 0 || message.oldest_reader() > kCatalogVersion)
+  if (message.version() == 0 || message.oldest_reader() > catalog_version())
     return not_whole("it is of version " + std::to_string(message.version()) +
                      ", which this version does not read")
         .with_reason(Reason::kVersion);
@@ -195,8 +196,8 @@ Status check_whole(const KeptCatalog& catalog) {
 
 std::vector<std::byte> encode(const KeptCatalog& catalog) {
   warm::Catalog message;
-  message.set_version(kCatalogVersion);
-  message.set_oldest_reader(kCatalogOldestReader);
+  message.set_version(catalog_version());
+  message.set_oldest_reader(catalog_oldest_reader());
   message.set_memory_id(catalog.memory_id);
   warm::Pool& pool = *message.mutable_pool();
   pool.set_size_bytes(catalog.pool.size_bytes);
@@ -231,8 +232,8 @@ Result<KeptCatalog> decode_catalog(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> encode(const KeptSessions& sessions) {
   warm::Sessions message;
-  message.set_version(kCatalogVersion);
-  message.set_oldest_reader(kCatalogOldestReader);
+  message.set_version(catalog_version());
+  message.set_oldest_reader(catalog_oldest_reader());
   message.set_memory_id(sessions.memory_id);
   message.set_process_namespace(sessions.process_namespace);
   for (const KeptSession& session : sessions.sessions) {

@@ -16,10 +16,6 @@
 
 namespace remora::detail {
 
-/// Version of what this process writes, and the oldest one that may read it.
-inline constexpr std::uint32_t kCatalogVersion = 1;
-inline constexpr std::uint32_t kCatalogOldestReader = 1;
-
 struct KeptPool {
   std::uint64_t size_bytes = 0;
   std::uint64_t piece_bytes = 0;

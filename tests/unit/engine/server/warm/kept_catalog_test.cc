@@ -7,6 +7,7 @@
 #include <string>
 
 #include "remora_warm.pb.h"
+#include "server/warm/catalog_version.h"
 
 namespace remora::detail {
 namespace {
@@ -145,8 +146,8 @@ constexpr std::byte kUnknownField[] = {std::byte{0xc0}, std::byte{0x3e}, std::by
 
 TEST(KeptCatalogTest, LaterVersionThatThisOneMayReadIsTaken) {
   warm::Catalog message = message_of(catalog());
-  message.set_version(kCatalogVersion + 1);
-  message.set_oldest_reader(kCatalogVersion);
+  message.set_version(catalog_version() + 1);
+  message.set_oldest_reader(catalog_version());
   std::vector<std::byte> bytes = bytes_of(message);
   bytes.insert(bytes.end(), std::begin(kUnknownField), std::end(kUnknownField));
   const auto read = decode_catalog(bytes);
@@ -156,8 +157,8 @@ TEST(KeptCatalogTest, LaterVersionThatThisOneMayReadIsTaken) {
 
 TEST(KeptCatalogTest, LaterVersionThatThisOneMustNotReadIsRefused) {
   warm::Catalog message = message_of(catalog());
-  message.set_version(kCatalogVersion + 1);
-  message.set_oldest_reader(kCatalogVersion + 1);
+  message.set_version(catalog_version() + 1);
+  message.set_oldest_reader(catalog_version() + 1);
   const auto read = decode_catalog(bytes_of(message));
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().reason(), Reason::kVersion);

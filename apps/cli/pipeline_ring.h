@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+
+#include <remora/remora.h>
+
+namespace remora::apps {
+
+/// The memory of one stream, registered, in pieces, and the queue that works on them. A piece's
+/// number is the tag of its operation.
+class PipelineRing {
+ public:
+  /// Errors: kOutOfMemory; those of Engine::register_memory() and Region::queue().
+  static Result<PipelineRing> open(const Engine& engine, const Region& region, std::size_t depth);
+
+  [[nodiscard]] Queue& queue() noexcept { return queue_; }
+  [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
+  [[nodiscard]] std::span<std::byte> piece(std::size_t index) noexcept;
+  Status write(std::uint64_t to, std::size_t index, std::size_t length);
+  Status write_zeroes(std::uint64_t to, std::size_t index, std::uint64_t length);
+  Status read(std::uint64_t from, std::size_t index, std::size_t length);
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const noexcept { std::free(bytes); }  // NOLINT: aligned_alloc
+  };
+  using Storage = std::unique_ptr<std::byte, Free>;
+
+  PipelineRing(Storage storage, RegisteredMemory memory, Queue queue, std::size_t depth)
+      : storage_{std::move(storage)},
+        memory_{std::move(memory)},
+        queue_{std::move(queue)},
+        depth_{depth} {}
+
+  // In this order: the queue waits for what is in flight before its memory goes.
+  Storage storage_;
+  RegisteredMemory memory_;
+  Queue queue_;
+  std::size_t depth_;
+};
+
+}  // namespace remora::apps

@@ -1,0 +1,112 @@
+#pragma once
+
+/// What `remora put` and `remora get` share: options, streams, --resume, --verify, the report.
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+
+#include <remora/remora.h>
+
+#include "cli/checksum.h"
+#include "cli/checksum_thread.h"
+#include "cli/command.h"
+#include "cli/transfer_journal.h"
+
+namespace remora::apps {
+
+struct TransferOptions {
+  std::string uri;
+  std::string file;
+  std::uint64_t offset = 0;
+  std::optional<std::uint64_t> length;
+  std::optional<unsigned> streams;
+  ChecksumKind checksum = ChecksumKind::kSha256;
+  bool resume = false;
+  bool verify = false;
+  bool dense = false;  ///< get: zeroes are written, too
+};
+
+Outcome put(const Globals& globals, const TransferOptions& options);
+Outcome get(const Globals& globals, const TransferOptions& options);
+
+/// A region, and the engine that it was opened by.
+struct OpenedRegion {
+  Engine engine;
+  Region region;
+};
+/// `lanes`: of the session.
+Result<OpenedRegion> open_region_with(const Globals& globals, const std::string& uri, Rights rights,
+                                      unsigned lanes);
+
+/// The streams for a file of so many bytes: those of --streams, else by the size.
+[[nodiscard]] unsigned streams_for(const TransferOptions& options, std::uint64_t bytes) noexcept;
+
+/// "the 4096 bytes of region cache from offset 0".
+[[nodiscard]] std::string bytes_of(const Region& region, std::uint64_t offset);
+/// Empty when `offset` lies in the region.
+[[nodiscard]] std::string offset_fault(const Region& region, std::uint64_t offset);
+
+/// Reads local bytes of the transfer; fewer than asked for at their end.
+using ReadAt = std::function<Result<std::size_t>(std::uint64_t at, std::span<std::byte> into)>;
+
+/// Where a run begins, and the checksum of what stands before.
+struct TransferStart {
+  std::unique_ptr<TransferJournal> journal{};  ///< null: without --resume
+  std::uint64_t first = 0;
+  std::optional<Checksum> sum{};  ///< empty: --checksum none
+};
+/// The parts of a journal's identity and names that both directions have. `file`: the local one.
+[[nodiscard]] Json journal_names(const TransferOptions& options, std::string_view command,
+                                 const std::string& file);
+[[nodiscard]] Json region_identity(const TransferOptions& options, const Region& region);
+/// The start of a run without --resume. Fails where OpenSSL lacks the checksum.
+tl::expected<TransferStart, Failure> start_anew(const TransferOptions& options);
+/// The start of a run with --resume: where an earlier one was interrupted, if the identity and the
+/// local bytes up to there are those of that run, else at the first byte, with a note that says
+/// why. `what`: "put disk.img".
+tl::expected<TransferStart, Failure> start_resumed(const TransferOptions& options,
+                                                   const Json& names, const Json& identity,
+                                                   const ReadAt& read_at, const std::string& what);
+/// The thread that continues the checksum of `start`, which loses it; null: --checksum none.
+Result<std::unique_ptr<ChecksumThread>> start_checksum(TransferStart& start);
+
+/// The bytes that --verify compares.
+struct Verification {
+  const Engine& engine;
+  const Region& region;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  unsigned streams = 1;
+  ReadAt read_at{};  ///< empty: the digest is compared instead
+  ChecksumKind checksum = ChecksumKind::kSha256;
+  std::string digest{};
+  std::string what{};    ///< "put disk.img"
+  std::string remedy{};  ///< what to do where they are different
+};
+/// Reads the bytes of the region and compares them with the local ones.
+tl::expected<void, Failure> verify(const Verification& job);
+
+/// What a command prints when it is done.
+struct TransferReport {
+  std::string_view verb;  ///< "put", "got"
+  const Region& region;
+  std::uint64_t bytes = 0;
+  std::uint64_t resumed_bytes = 0;  ///< of these, by an earlier run
+  std::uint64_t hole_bytes = 0;     ///< of these, in holes
+  double seconds = 0;
+  unsigned streams = 1;
+  ChecksumKind checksum = ChecksumKind::kSha256;
+  std::string digest{};
+  bool verified = false;
+};
+void print_report(std::ostream& out, const Globals& globals, const TransferReport& report);
+
+}  // namespace remora::apps
