@@ -9,8 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
-#include "cli/io.h"
+#include "cli/output.h"
 #include "cli/pipeline.h"
 
 namespace remora::apps {

@@ -17,6 +17,7 @@
 #include <remora/config/units.h>
 
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/human.h"
 #include "cli/interrupt.h"
 #include "cli/table.h"

@@ -18,6 +18,7 @@
 #include "cli/bench_report.h"
 #include "cli/bench_run.h"
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "common/version.h"
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli/bench_live.h"
+#include "cli/bench_tally.h"
 #include "cli/bench_worker.h"
 
 namespace remora::apps {

@@ -16,17 +16,6 @@ void add_to(std::atomic<std::uint64_t>& cell, std::uint64_t amount) noexcept {
 
 }  // namespace
 
-void BenchTally::merge(const BenchTally& other) noexcept {
-  latency_ns.merge(other.latency_ns);
-  for (std::size_t i = 0; i < failures.size(); ++i) failures[i] += other.failures[i];
-}
-
-std::uint64_t BenchTally::failed() const noexcept {
-  std::uint64_t sum = 0;
-  for (const std::uint64_t count : failures) sum += count;
-  return sum;
-}
-
 Result<BenchWorker> BenchWorker::make(const Engine& engine, const Region& region,
                                       const BenchPlan& plan, std::uint32_t number) {
   auto slots = engine.allocate_slots(plan.depth, plan.block_bytes);

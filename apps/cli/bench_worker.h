@@ -15,6 +15,7 @@
 
 #include "cli/bench_mix.h"
 #include "cli/bench_order.h"
+#include "cli/bench_tally.h"
 
 namespace remora::apps {
 
@@ -34,23 +35,6 @@ struct BenchPlan {
   Clock::time_point measure_from;
   Clock::time_point measure_to;
 };
-
-/// Operations that failed, by code.
-using FailureCounts = std::array<std::uint64_t, static_cast<std::size_t>(Code::kInternal) + 1>;
-
-/// Results of the operations of one kind.
-struct BenchTally {
-  /// Of those that succeeded between measure_from and measure_to.
-  metrics::LatencyHistogram latency_ns;
-  /// Whenever they failed.
-  FailureCounts failures{};
-
-  void merge(const BenchTally& other) noexcept;
-  [[nodiscard]] std::uint64_t operations() const noexcept { return latency_ns.count(); }
-  [[nodiscard]] std::uint64_t failed() const noexcept;
-};
-/// By BenchOp.
-using BenchTallies = std::array<BenchTally, kBenchOpCount>;
 
 /// Progress of one worker, warm-up included. Written by it alone and read by BenchLive:
 /// relaxed, so that each number is right and no two of them are of the same moment.

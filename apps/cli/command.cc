@@ -61,21 +61,6 @@ Json error_json(const Failure& failure, int exit_status) {
   return error;
 }
 
-std::function<Outcome()>& chosen_action() {
-  static std::function<Outcome()> action;
-  return action;
-}
-
-CLI::App* Commands::add(const std::string& name, const std::string& description, CLI::App* parent) {
-  CLI::App* const made = (parent == nullptr ? &app_ : parent)->add_subcommand(name, description);
-  made->fallthrough();  // --json and --timeout may stand behind the subcommand
-  return made;
-}
-
-void Commands::on_run(CLI::App* subcommand, std::function<Outcome()> action) {
-  subcommand->callback([action = std::move(action)] { chosen_action() = action; });
-}
-
 CLI::Option* add_size(CLI::App* app, const std::string& name, std::uint64_t& value,
                       const std::string& help) {
   return app

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -59,29 +58,7 @@ struct Globals {
   std::string key_file{};  ///< and the key that proves it
 };
 
-/// The command line: subcommands add themselves to `app` and say by on_run() what to do.
-class Commands {
- public:
-  explicit Commands(CLI::App& app) : app_{app} {}
-
-  /// A new subcommand of `parent` (null: of the program itself).
-  CLI::App* add(const std::string& name, const std::string& description,
-                CLI::App* parent = nullptr);
-  /// The action of `subcommand` once the command line has been parsed.
-  static void on_run(CLI::App* subcommand, std::function<Outcome()> action);
-
-  [[nodiscard]] const Globals& globals() const noexcept { return globals_; }
-  [[nodiscard]] Globals& globals() noexcept { return globals_; }
-
- private:
-  CLI::App& app_;
-  Globals globals_;
-};
-
-/// The action of the subcommand that was parsed last; set by Commands::on_run().
-std::function<Outcome()>& chosen_action();
-
-/// Options with the project's own units. A value that does not parse is a usage error whose text
+// Options with the project's own units. A value that does not parse is a usage error whose text
 /// says what would be right.
 
 /// `64KiB`; see config::parse_size().
@@ -111,16 +88,5 @@ CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server = false);
 
 /// One JSON document on standard output.
 void print_json(const Json& document);
-
-/// The subcommands, a file each.
-void add_admin_commands(Commands& commands);           // ls create stat resize rm
-void add_administration_commands(Commands& commands);  // sessions drain ping
-void add_transfer_commands(Commands& commands);        // put get
-void add_access_commands(Commands& commands);          // read write cas add
-void add_bench_command(Commands& commands);
-void add_config_commands(Commands& commands);  // config check, show, init, schema
-void add_key_commands(Commands& commands);     // key generate, usage
-void add_top_command(Commands& commands);
-void add_doctor_command(Commands& commands);
 
 }  // namespace remora::apps

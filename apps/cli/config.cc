@@ -17,6 +17,7 @@
 #include <remora/config/units.h>
 
 #include "cli/command.h"
+#include "cli/commands.h"
 
 namespace remora::apps {
 namespace {

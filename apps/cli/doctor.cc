@@ -15,7 +15,8 @@
 #include <remora/config/load.h>
 
 #include "cli/command.h"
-#include "cli/io.h"
+#include "cli/commands.h"
+#include "cli/output.h"
 #include "common/version.h"
 #include "doctor/address_mask.h"
 #include "doctor/checks.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "cli/io.h"
+#include "cli/input.h"
 #include "cli/pipeline.h"
 
 namespace remora::apps {

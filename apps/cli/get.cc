@@ -8,7 +8,7 @@
 #include <remora/config/printable.h>
 
 #include "cli/interrupt.h"
-#include "cli/io.h"
+#include "cli/output.h"
 #include "cli/pipeline.h"
 #include "cli/progress.h"
 #include "cli/transfer.h"

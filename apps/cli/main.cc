@@ -17,6 +17,7 @@
 #include <remora/config/printable.h>
 
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/complete.h"
 #include "cli/interrupt.h"
 #include "common/standard_streams.h"

@@ -11,6 +11,9 @@
 #include <remora/remora.h>
 
 #include "cli/checksum_thread.h"
+#include "cli/download_target.h"
+#include "cli/producer_source.h"
+#include "cli/upload_source.h"
 
 namespace remora::apps {
 
@@ -23,44 +26,6 @@ inline constexpr std::size_t kPiecesOfStreams = 16;  ///< of several streams tog
 inline constexpr std::uint64_t kHoleBytes = std::uint64_t{4} << 20U;
 /// A queue has a lane of its own up to that number.
 inline constexpr unsigned kMaxStreams = kMaxLanes;
-
-/// A stretch of a transfer that one operation carries.
-struct Piece {
-  std::uint64_t at = 0;      ///< from the first byte of the transfer
-  std::uint64_t length = 0;  ///< 0: there is nothing more
-  bool hole = false;         ///< zeroes, for which no buffer is needed
-};
-
-/// Where an upload takes its bytes from.
-class UploadSource {
- public:
-  UploadSource() = default;
-  virtual ~UploadSource() = default;
-  UploadSource(const UploadSource&) = delete;
-  UploadSource& operator=(const UploadSource&) = delete;
-
-  /// Whether next() will not block. Before it does, everything in flight of the stream completes.
-  [[nodiscard]] virtual bool ready() const { return true; }
-  /// The next piece, of `into.size()` bytes at most unless it is a hole. A source that is read in
-  /// order puts its bytes there. One stream at a time.
-  virtual Result<Piece> next(std::span<std::byte> into) = 0;
-  /// Puts the bytes of a piece that is no hole into `into`, which has its length. Returns how many
-  /// there were: fewer where the source has become shorter. Several streams at once.
-  virtual Result<std::size_t> fill(const Piece& piece, std::span<std::byte> into) = 0;
-};
-
-/// Where a download puts its bytes.
-class DownloadTarget {
- public:
-  DownloadTarget() = default;
-  virtual ~DownloadTarget() = default;
-  DownloadTarget(const DownloadTarget&) = delete;
-  DownloadTarget& operator=(const DownloadTarget&) = delete;
-
-  /// In order of `at` where there is one stream; else in any order, several streams at once. May
-  /// block.
-  virtual Status write(std::uint64_t at, std::span<const std::byte> bytes) = 0;
-};
 
 /// One transfer.
 struct TransferJob {
@@ -92,27 +57,8 @@ Transferred upload(const TransferJob& job, UploadSource& source);
 /// Hands the job's bytes to `target`.
 Transferred download(const TransferJob& job, DownloadTarget& target);
 
-/// Gives the next bytes of an upload; 0 ends it.
-struct Producer {
-  std::function<Result<std::size_t>(std::span<std::byte> into)> read;
-  /// Whether read() will not block.
-  std::function<bool()> ready;
-};
 /// Takes the next bytes of a download, in order. May block.
 using Consumer = std::function<Status(std::span<const std::byte> bytes)>;
-
-/// What a producer reads, piece after piece: for one stream.
-class ProducerSource final : public UploadSource {
- public:
-  explicit ProducerSource(Producer producer) : producer_{std::move(producer)} {}
-  [[nodiscard]] bool ready() const override { return producer_.ready(); }
-  Result<Piece> next(std::span<std::byte> into) override;
-  Result<std::size_t> fill(const Piece& piece, std::span<std::byte> into) override;
-
- private:
-  Producer producer_;
-  std::uint64_t at_ = 0;
-};
 
 /// One stream, in order, without a checksum.
 Transferred upload(const Engine& engine, const Region& region, std::uint64_t offset,

@@ -7,8 +7,8 @@
 #include <remora/config/printable.h>
 
 #include "cli/file_pieces.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
-#include "cli/io.h"
 #include "cli/pipeline.h"
 #include "cli/progress.h"
 #include "cli/transfer.h"

@@ -32,6 +32,7 @@
 #include <remora/system_file.h>
 
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/top_view.h"
 
 namespace remora::apps {

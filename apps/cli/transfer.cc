@@ -9,6 +9,7 @@
 
 #include <remora/config/printable.h>
 
+#include "cli/commands.h"
 #include "cli/human.h"
 #include "cli/interrupt.h"
 #include "cli/pipeline.h"

@@ -13,7 +13,7 @@
 
 #include "cli/checksum.h"
 #include "cli/command.h"
-#include "cli/io.h"
+#include "cli/descriptor.h"
 #include "cli/pipeline.h"
 
 namespace remora::apps {

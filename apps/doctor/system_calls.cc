@@ -1,4 +1,4 @@
-// The system calls of this process.
+#include "doctor/system_calls.h"
 
 #include <array>
 #include <cerrno>
@@ -16,8 +16,6 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include "doctor/machine.h"
 
 namespace remora::apps::doctor {
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 
-/// The functions that make the table of keys.cc: of a key's path, type, range and field.
+/// The functions that make an entry of the table of keys, from the key's path, type, range and
+/// field.
 
 #include <chrono>
 #include <cstddef>

@@ -21,9 +21,9 @@
 
 #include "access_check.h"
 #include "history.h"
-#include "http_address.h"
 #include "http_server.h"
 #include "http_socket.h"
+#include "socket_address.h"
 #include "waiting_requests.h"
 
 namespace remora::metrics {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 namespace remora::metrics {
@@ -29,18 +28,6 @@ Error socket_error(Operation operation, const SocketAddress& address) {
 }
 
 }  // namespace
-
-Result<StopSignal> StopSignal::create() {
-  Descriptor event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  if (event.fd() < 0) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
-  return StopSignal{std::move(event)};
-}
-
-void StopSignal::raise() const noexcept {
-  const std::uint64_t one = 1;
-  // Cannot fail: the counter is never read back and stays far from its limit.
-  [[maybe_unused]] const ssize_t written = ::write(event_.fd(), &one, sizeof(one));
-}
 
 Wait wait_for(int fd, std::int16_t events, const StopSignal& stop, Deadline deadline) noexcept {
   std::array<pollfd, 2> polled{{{stop.fd(), POLLIN, 0}, {fd, events, 0}}};

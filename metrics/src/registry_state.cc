@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <sys/mman.h>
+
+#include "histogram_reader.h"
 
 namespace remora::metrics {
 namespace {
@@ -13,18 +14,6 @@ std::uint64_t next_registry_id() noexcept {
 }
 
 }  // namespace
-
-Block::Block(std::size_t cells) noexcept {
-  void* const pages = ::mmap(nullptr, cells * sizeof(std::uint64_t), PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (pages == MAP_FAILED) return;
-  cells_ = static_cast<std::uint64_t*>(pages);
-  count_ = cells;
-}
-
-Block::~Block() {
-  if (cells_ != nullptr) ::munmap(cells_, count_ * sizeof(std::uint64_t));
-}
 
 RegistryState::RegistryState(RegistryOptions options)
     : id{next_registry_id()},
@@ -116,24 +105,6 @@ bool call(RegistryCallback& entry, double& value) noexcept {
     value = std::numeric_limits<double>::quiet_NaN();
   }
   return true;
-}
-
-LatencyHistogram HistogramReader::read(std::span<const Block> blocks, std::uint32_t cell) {
-  LatencyHistogram result;
-  for (const Block& block : blocks) {
-    result.sum_ += block.load(cell);
-    for (std::size_t slot = 0; slot < Buckets::kCount; ++slot)
-      result.slots_[slot] += block.load(cell + 1 + slot);
-  }
-  for (std::size_t rank = 0; rank < Buckets::kCount; ++rank) {
-    const std::uint64_t count = result.count_at_rank(rank);
-    if (count == 0) continue;
-    // The smallest value its bucket may hold, and the largest.
-    if (result.count_ == 0) result.min_ = rank == 0 ? 0 : Buckets::upper_of_rank(rank - 1) + 1;
-    result.max_ = Buckets::upper_of_rank(rank);
-    result.count_ += count;
-  }
-  return result;
 }
 
 }  // namespace remora::metrics

@@ -9,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include <remora/metrics/registry.h>
 #include <remora/mutex.h>
 
+#include "block.h"
 #include "naming.h"
 
 namespace remora::metrics {
@@ -30,32 +30,6 @@ struct RegistryCallback {
   std::function<double()> call REMORA_GUARDED_BY(running);  ///< empty once unregistered
   const std::string family;
   const Labels labels;
-};
-
-/// One thread's cells: zeroed pages of its own, so that no cache line is shared with another thread
-/// and histograms that a thread never touches cost it no memory.
-///
-///   cell 0 … 976                     scratch: what default-made handles record
-///   next series_max cells            counters, densely
-///   then 977 cells each              histograms: the sum, then Buckets::kCount slots
-class Block {
- public:
-  /// An empty block where there is no memory.
-  explicit Block(std::size_t cells) noexcept;
-  ~Block();
-  Block(Block&& other) noexcept
-      : cells_{std::exchange(other.cells_, nullptr)}, count_{other.count_} {}
-  Block& operator=(Block&&) = delete;
-
-  [[nodiscard]] std::uint64_t* cells() const noexcept { return cells_; }
-  /// Any thread.
-  [[nodiscard]] std::uint64_t load(std::size_t cell) const noexcept {
-    return std::atomic_ref<std::uint64_t>{cells_[cell]}.load(std::memory_order_relaxed);
-  }
-
- private:
-  std::uint64_t* cells_ = nullptr;
-  std::size_t count_ = 0;
 };
 
 struct RegistryState {
@@ -122,11 +96,5 @@ struct RegistryState {
 
 /// NaN where the callback throws; nothing once it is unregistered. Without RegistryState::mutex.
 bool call(RegistryCallback& entry, double& value) noexcept;
-
-/// Fills a LatencyHistogram from cells.
-class HistogramReader {
- public:
-  static LatencyHistogram read(std::span<const Block> blocks, std::uint32_t cell);
-};
 
 }  // namespace remora::metrics

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "client/datapath/local_memory.h"
+#include "client/datapath/slot_store.h"
 #include "support/plain_verbs.h"
 
 namespace remora::test {

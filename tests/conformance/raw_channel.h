@@ -13,7 +13,7 @@
 #include <remora/config/secret_key.h>
 #include <remora/engine/types.h>
 
-#include "protocol/authentication.h"
+#include "protocol/client_handshake.h"
 #include "protocol/messages.h"
 #include "support/transport.h"
 #include "transport/client_endpoint.h"

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "fake_net.h"
-#include "protocol/authentication.h"
 #include "protocol/messages.h"
+#include "protocol/transcript.h"
 #include "script.h"
 
 namespace remora::fuzz {

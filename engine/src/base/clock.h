@@ -14,15 +14,16 @@ namespace remora {
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
-/// Clock::now() in half of its instructions: the data path reads the clock for each visit to a
-/// lane. Both are CLOCK_MONOTONIC.
+/// Clock::now() with half of its instructions, since the data path reads the clock on each visit to
+/// a lane. Both read CLOCK_MONOTONIC.
 [[nodiscard]] inline Clock::time_point clock_now() noexcept {
   timespec now;  // NOLINT(cppcoreguidelines-pro-type-member-init)
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return Clock::time_point{std::chrono::nanoseconds{now.tv_sec * 1'000'000'000 + now.tv_nsec}};
 }
 
-/// `from` + `timeout`, the latter within kDeadlineFloor … kDeadlineCeiling.
+/// `from` + `timeout`. A timeout outside kDeadlineFloor … kDeadlineCeiling is moved to the nearer
+/// of the two.
 [[nodiscard]] inline Deadline deadline_after(Clock::time_point from,
                                              std::chrono::nanoseconds timeout) noexcept {
   return from + std::clamp(timeout, kDeadlineFloor, kDeadlineCeiling);
@@ -31,8 +32,8 @@ using Deadline = Clock::time_point;
   return deadline_after(Clock::now(), timeout);
 }
 
-/// Whole milliseconds until `deadline` for poll(2) and friends, rounded up; 0 when it has passed;
-/// at most `max`.
+/// Whole milliseconds until `deadline`, rounded up, as poll(2) and epoll_wait(2) take them. 0 when
+/// the deadline has passed; at most `max`.
 [[nodiscard]] inline int milliseconds_until(Deadline deadline, int max = 60'000) noexcept {
   const auto left = deadline - Clock::now();
   if (left <= left.zero()) return 0;

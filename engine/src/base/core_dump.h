@@ -8,7 +8,7 @@
 
 namespace remora::detail {
 
-/// Keeps a mapping of ours out of core dumps, unless `dumped`. Best effort: an old kernel dumps it.
+/// Keeps `mapping` out of core dumps, unless `dumped`. An old kernel dumps it nevertheless.
 inline void keep_out_of_core_dumps(std::span<std::byte> mapping, bool dumped) noexcept {
   if (!dumped && !mapping.empty()) (void)::madvise(mapping.data(), mapping.size(), MADV_DONTDUMP);
 }

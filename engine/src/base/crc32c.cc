@@ -14,11 +14,11 @@ namespace remora {
 
 namespace {
 
-constexpr std::uint32_t kPolynomial = 0x82f63b78;  // reflected
+constexpr std::uint32_t kPolynomial = 0x82f63b78;  // bits reversed
 constexpr std::size_t kSlices = 8;
 using Tables = std::array<std::array<std::uint32_t, 256>, kSlices>;
 
-/// kTables[n][b]: what byte b adds when n more bytes follow it.
+/// kTables[n][b]: the part of the sum that comes from byte b when n more bytes follow it.
 constexpr Tables kTables = [] {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -34,7 +34,7 @@ constexpr Tables kTables = [] {
   return tables;
 }();
 
-/// The next eight bytes as the little-endian number that the tables and the instruction take.
+/// The next eight bytes as a little-endian number, for the tables and for the instruction.
 std::uint64_t eight(const std::byte* at) noexcept {
   std::uint64_t word = 0;
   std::memcpy(&word, at, sizeof word);
@@ -86,7 +86,7 @@ bool has_instruction() noexcept { return false; }
 std::uint32_t choose_and_update(const std::byte* at, std::size_t length,
                                 std::uint32_t crc) noexcept;
 
-/// Chosen by the first call.
+/// The first call chooses the function.
 constinit std::atomic<Update> chosen{&choose_and_update};
 
 std::uint32_t choose_and_update(const std::byte* at, std::size_t length,

@@ -1,6 +1,6 @@
 #pragma once
 
-/// CRC32C (Castagnoli), as iSCSI has it. Source: RFC 3720, appendix B.4.
+/// CRC32C (Castagnoli), as in iSCSI. Source: RFC 3720, appendix B.4.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,24 +11,26 @@ namespace remora {
 
 #if defined(__x86_64__)
 namespace detail {
-/// False also before it has been asked for, while static objects are made.
+/// Whether the processor has the instruction. False, too, while static objects are made: crc32c()
+/// then gives the same sums.
 inline const bool crc32_instruction = __builtin_cpu_supports("sse4.2") != 0;
 }  // namespace detail
 #endif
 
-/// CRC32C of `bytes`, by the processor's instruction where it has one. `before`: the CRC32C of what
-/// stands in front of them, so that crc32c(b, crc32c(a)) is that of a followed by b.
+/// CRC32C of `bytes`, by the processor's instruction if it has one. `before`: the CRC32C of the
+/// bytes in front of them, so that crc32c(b, crc32c(a)) is the CRC32C of a followed by b.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes,
                                    std::uint32_t before = 0) noexcept;
 
-/// The same of so many bytes from `at` on, a number known to the compiler: for headers, where a
-/// call would cost more than the sum.
+/// As crc32c(), for a number of bytes that the compiler knows: for headers, where a call would cost
+/// more than the sum itself.
 template <std::size_t kBytes>
 [[nodiscard]] inline std::uint32_t crc32c_of(const std::byte* at) noexcept {
   static_assert(kBytes % 4 == 0);
 #if defined(__x86_64__)
   if (detail::crc32_instruction) [[likely]] {
-    // Not the builtin: it is to be had in functions alone that are for such processors as a whole.
+    // Not the compiler's builtin: it exists only in functions that are compiled for such
+    // processors.
     std::uint64_t crc = UINT32_MAX;
     std::size_t done = 0;
     for (std::uint64_t word = 0; done + sizeof word <= kBytes; done += sizeof word) {
@@ -47,7 +49,7 @@ template <std::size_t kBytes>
   return crc32c({at, kBytes});
 }
 
-/// The same by tables: what crc32c() does on a processor without the instruction.
+/// As crc32c(), by tables, for processors without the instruction.
 [[nodiscard]] std::uint32_t crc32c_software(std::span<const std::byte> bytes,
                                             std::uint32_t before = 0) noexcept;
 

@@ -94,7 +94,7 @@ void EventLoop::run_all_soon(State& state) noexcept {
 }
 
 void EventLoop::dispatch(State& state, Token token) noexcept {
-  // Held before the look-up: a handler forgotten in between is not called.
+  // Locked before the look-up, so that a handler that was forgotten in between is not called.
   const detail::MutexLock running{state.running};
   std::shared_ptr<Handler> handler;
   {
@@ -167,7 +167,7 @@ EventLoop::Parting::~Parting() {
 void EventLoop::Parting::wait() noexcept {
   std::future<void> passed;
   try {
-    // Broken, and so ready, where the thread ends instead.
+    // If the thread ends before it runs the task, the promise is broken, and the future is ready.
     const auto here = std::make_shared<std::promise<void>>();
     passed = here->get_future();
     const detail::MutexLock lock{state_->mutex};

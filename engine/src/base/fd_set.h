@@ -10,7 +10,8 @@
 
 namespace remora {
 
-/// Descriptors that are readable together, as one. Source: epoll(7).
+/// A set of descriptors with a descriptor of its own, which is readable while one of them is ready.
+/// Thread-safe, as epoll(7) is.
 class FdSet {
  public:
   /// Errors: kSystem.
@@ -19,14 +20,14 @@ class FdSet {
     if (!epoll) return Error{Code::kSystem, "epoll_create1"}.with_errno(errno);
     return FdSet{std::move(epoll)};
   }
-  /// A descriptor leaves by remove() or by being closed. Errors: kSystem.
+  /// remove() or closing takes a descriptor out of the set. Errors: kSystem.
   Status add(int fd, std::uint32_t events = EPOLLIN) noexcept {
     epoll_event event{.events = events, .data = {.fd = fd}};
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
       return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
     return {};
   }
-  /// Waits for `events` of `fd`, which is in the set, from now on. Errors: kSystem.
+  /// From now on waits for `events` of `fd`, which is in the set. Errors: kSystem.
   Status change(int fd, std::uint32_t events) noexcept {
     epoll_event event{.events = events, .data = {.fd = fd}};
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0)

@@ -9,19 +9,20 @@
 
 namespace remora::detail {
 
-/// The free places of a table, by index: a stack in one word, with a tag that guards against reuse
-/// between load and exchange. Thread-safe, lock-free; allocates only when made.
+/// The free places of a table, by index: a stack whose top is in one word, with a tag that changes
+/// on each use, so that an exchange fails when the top was taken and put back meanwhile.
+/// Thread-safe, lock-free; only the constructor allocates.
 class IndexStack {
  public:
   static constexpr std::uint32_t kNone = UINT32_MAX;
 
-  /// All of 0 … `count` - 1 are free; 0 is taken first.
+  /// The indices 0 … `count` - 1 are free; take() returns 0 first.
   explicit IndexStack(std::uint32_t count) : next_(count), head_{count == 0 ? kNone : 0} {
     for (std::uint32_t i = 0; i < count; ++i)
       next_[i].store(i + 1 < count ? i + 1 : kNone, std::memory_order_relaxed);
   }
 
-  /// A free index, or kNone.
+  /// A free index, or kNone if there is none.
   [[nodiscard]] std::uint32_t take() noexcept {
     std::uint64_t head = head_.load(std::memory_order_acquire);
     while (true) {
@@ -48,7 +49,7 @@ class IndexStack {
  private:
   /// What stands at a place that is taken, where assertions look at it.
   static constexpr std::uint32_t kTaken = kNone - 1;
-  /// The word: index 32 | tag 32.
+  /// Layout of the word: index 32 bits, tag 32 bits.
   static constexpr std::uint64_t next_tag(std::uint64_t head) noexcept {
     return ((head >> 32U) + 1) << 32U;
   }

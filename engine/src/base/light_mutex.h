@@ -6,16 +6,16 @@
 
 namespace remora::detail {
 
-/// A mutex for a few hundred instructions at a time, most of them taken by try_lock(): that costs
-/// one exchange, a tenth of std::mutex's. Waits in the kernel, like any other. Not recursive, not
-/// fair.
+/// A mutex that is held for a few hundred instructions, and mostly locked by try_lock(), which
+/// costs one exchange: a tenth of std::mutex. lock() waits in the kernel. Any thread may use it.
+/// Not recursive, not fair.
 class REMORA_CAPABILITY("mutex") LightMutex {
  public:
   LightMutex() noexcept = default;
   LightMutex(const LightMutex&) = delete;
   LightMutex& operator=(const LightMutex&) = delete;
 
-  /// The names that std::unique_lock asks for.
+  /// The names of functions that std::unique_lock needs.
   [[nodiscard]] bool try_lock() noexcept REMORA_TRY_ACQUIRE(true) {
     int free = kFree;
     return state_.compare_exchange_strong(free, kTaken, std::memory_order_acquire,
@@ -23,7 +23,7 @@ class REMORA_CAPABILITY("mutex") LightMutex {
   }
   void lock() noexcept REMORA_ACQUIRE() {
     if (try_lock()) return;
-    // A thread that has waited cannot know whether others still wait.
+    // A thread that has waited cannot know whether other threads still wait, so it leaves kAwaited.
     while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree)
       state_.wait(kAwaited, std::memory_order_relaxed);
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Numbers in bytes that others read: little-endian, whatever the processor's order.
+/// Numbers as bytes for other machines: little-endian, independent of the processor's byte order.
 
 #include <bit>
 #include <cstddef>

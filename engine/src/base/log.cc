@@ -23,8 +23,8 @@
 namespace remora::log {
 namespace {
 
-/// spdlog's own stderr sink writes in the thread that logs: a full pipe stops it, and a pipe
-/// without a reader ends the process by SIGPIPE.
+/// Writes to stderr through a thread. spdlog's own sink writes in the calling thread: a full pipe
+/// would stop that thread, and a pipe without a reader would end the process by SIGPIPE.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
@@ -46,8 +46,8 @@ spdlog::logger& logger() {
       return made;
     }();
   };
-  // Never destroyed: a control thread that ends with its engine may be at its last line while the
-  // process's static objects go. A child of fork(2) has a sink of its own, whose lock is free.
+  // Never destroyed: a control thread that ends with its engine may write its last line while the
+  // process destroys static objects. A child of fork(2) has its own sink, whose lock is free.
   static remora::detail::PerProcess<Shared> shared;
   return *shared.get().logger;
 }
@@ -58,7 +58,7 @@ Status count_lost_lines(metrics::Registry& registry) {
       "Lines of the log that could not be written, or handed to the application, in time.", {}, [] {
         return static_cast<double>(LogWriter::of_stderr().lost() + LogSinkQueue::shared().lost());
       });
-  // Another engine or server of this process has the same registry.
+  // Another engine or server of this process uses the same registry, and has declared the metric.
   if (!handle && handle.error().code() == Code::kAlreadyExists) return {};
   if (!handle) return handle.error();
   handle->release();
@@ -76,7 +76,7 @@ spdlog::level::level_enum level_of(Level level) noexcept {
   return spdlog::level::warn;
 }
 
-/// `from` of set_log_sink() says what is taken.
+/// The level as the application's sink and the parameter `from` of set_log_sink() know it.
 LogLevel public_level(Level level) noexcept {
   switch (level) {
     case Level::kDebug: return LogLevel::kDebug;

@@ -25,18 +25,20 @@ class Registry;
 
 namespace remora::log {
 
-/// For code that sets its level or its sinks, which includes <spdlog/spdlog.h>.
+/// For code that sets the logger's level or sinks, and includes <spdlog/spdlog.h>.
 [[nodiscard]] spdlog::logger& logger();
 
-/// Registers `remora_log_lines_lost_total`, once a registry. Errors: those of registration.
+/// Registers `remora_log_lines_lost_total` once for each registry. Errors: as
+/// Registry::counter_callback().
 Status count_lost_lines(metrics::Registry& registry);
 
 enum class Level : std::uint8_t { kDebug, kInfo, kWarn };
 
-/// Whether a line of that level goes anywhere: look first where its arguments cost something.
+/// Whether lines of that level are written or handed to a sink. Ask before computing arguments that
+/// cost time.
 [[nodiscard]] bool enabled(Level level) noexcept;
 
-/// Formats nothing where the level is not enabled. Thread safe.
+/// Writes a line; formats it only if the level is enabled. Thread-safe.
 void write(Level level, Event event, fmt::string_view format, fmt::format_args arguments);
 
 /// The event of a line, with the names of its first arguments: {"session.silent", "session:x"}.

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A bound on lines of the log that peers can cause.
+/// A limit on the log lines that peers can cause.
 
 #include <cstdint>
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace remora::log {
 
-/// At most so many lines a second; the others are counted. One thread at a time.
+/// Allows a fixed number of lines in a second, and counts the others. Not thread-safe.
 class LogRateLimiter {
  public:
   explicit LogRateLimiter(std::uint32_t lines_per_second) noexcept : lines_max_{lines_per_second} {}
 
-  /// Whether a line may be written now.
+  /// Whether a line may be written at `now`.
   [[nodiscard]] bool allows(Clock::time_point now) noexcept {
     if (now - began_ >= std::chrono::seconds{1}) {
       began_ = now;
@@ -28,7 +28,8 @@ class LogRateLimiter {
     ++left_out_;
     return false;
   }
-  /// The end of a line that may be written: how many were not, since the last one.
+  /// Text for the end of the next line that is written: how many lines were left out since the last
+  /// one. Empty if none was.
   [[nodiscard]] std::string take_left_out() {
     const std::uint64_t count = std::exchange(left_out_, 0);
     return count == 0 ? std::string{} : "; " + std::to_string(count) + " more were not logged";

@@ -33,7 +33,8 @@ void report_lost(const LogSink& sink, std::uint64_t lost,
 }  // namespace
 
 LogSinkQueue& LogSinkQueue::shared() {
-  // Never destroyed: a thread of the library may be at its last line while static objects go.
+  // Never destroyed: a thread of the library may write its last line while the process destroys
+  // static objects.
   static LogSinkQueue& shared = *new LogSinkQueue;
   return shared;
 }
@@ -46,19 +47,19 @@ void LogSinkQueue::set(LogSink sink, LogLevel from) {
   struct AtEnd {
     ~AtEnd() { shared().end(); }
   };
-  static const AtEnd at_end;  // before the statics that were there before the sink
+  static const AtEnd at_end;  // destroyed before older static objects
   auto made = sink ? std::make_shared<LogSink>(std::move(sink)) : nullptr;
   std::shared_ptr<LogSink> before;
   remora::detail::MutexLock lock{mutex_};
   before = std::exchange(sink_, std::move(made));
-  lost_untold_ = 0;  // of the sink before
+  lost_untold_ = 0;  // those that the sink before has lost
   from_.store(sink_ == nullptr ? -1 : static_cast<int>(from), std::memory_order_release);
   if (!is_sink_thread())
     changed_.wait(lock, [this] {
       mutex_.assert_held();
       return !handing_over_;
     });
-  lock.unlock();  // what it captured goes without the lock
+  lock.unlock();  // the captures of the sink before are destroyed without the lock
 }
 
 std::size_t LogSinkQueue::Line::bytes() const noexcept {
@@ -68,7 +69,7 @@ std::size_t LogSinkQueue::Line::bytes() const noexcept {
 }
 
 void LogSinkQueue::put(const LogLine& logged) noexcept {
-  // In a child the mutex may be locked by a thread that does not exist there.
+  // In a child of fork(2), a thread that does not exist there may hold the mutex.
   if (::getpid() != started_in) {
     ++lost_;
     return;
@@ -85,7 +86,7 @@ void LogSinkQueue::put(const LogLine& logged) noexcept {
           {.name = each.name, .value = std::string{each.value}, .quoted = each.quoted});
     const std::size_t bytes = line.bytes();
     const remora::detail::MutexLock lock{mutex_};
-    if (sink_ == nullptr) return;  // taken away meanwhile
+    if (sink_ == nullptr) return;  // the sink was removed meanwhile
     if (lines_.size() >= kMaxLines || queued_bytes_ + bytes > kMaxBytes || !start()) {
       ++lost_;
       ++lost_untold_;
@@ -94,18 +95,18 @@ void LogSinkQueue::put(const LogLine& logged) noexcept {
     queued_bytes_ += bytes;
     lines_.push_back(std::move(line));
     ++taken_;
-  } catch (const std::exception&) {  // no memory
+  } catch (const std::exception&) {  // out of memory
     ++lost_;
   }
 }
 
 bool LogSinkQueue::start() noexcept {
   if (running_) return true;
-  if (thread_.joinable()) thread_.join();  // it has nothing left to do
+  if (thread_.joinable()) thread_.join();  // the thread has returned, or is about to
   sigset_t all{};
   sigset_t before{};
   ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits the mask
   if (auto thread = remora::detail::start_thread("remora-log", [this] { run(); })) {
     thread_ = std::move(*thread);
     thread_id_ = thread_.get_id();
@@ -170,7 +171,7 @@ bool LogSinkQueue::flush(std::chrono::milliseconds timeout_ms) noexcept {
   });
 }
 
-/// The process ends.
+/// Called while the process ends: gives the sink the lines that are left.
 void LogSinkQueue::end() noexcept {
   if (::getpid() != started_in) return;
   (void)flush(kEndTime);

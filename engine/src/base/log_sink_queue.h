@@ -1,6 +1,6 @@
 #pragma once
 
-/// Lines of the log on their way to the application's sink: see remora/engine/log.h.
+/// Log lines between the library's threads and the application's sink: see remora/engine/log.h.
 
 #include <atomic>
 #include <chrono>
@@ -19,24 +19,25 @@
 
 namespace remora::log {
 
+/// A bounded queue of lines, and the thread that calls the sink. Thread-safe.
 class LogSinkQueue {
  public:
-  /// The one of this process. Never destroyed.
+  /// The queue of this process. Never destroyed.
   static LogSinkQueue& shared();
   LogSinkQueue() = default;
   ~LogSinkQueue() = delete;
   LogSinkQueue(const LogSinkQueue&) = delete;
   LogSinkQueue& operator=(const LogSinkQueue&) = delete;
 
-  /// There is a sink.
+  /// Whether there is a sink.
   [[nodiscard]] bool used() const noexcept { return from_.load(std::memory_order_acquire) >= 0; }
-  /// It takes lines of that level.
+  /// Whether the sink receives lines of that level.
   [[nodiscard]] bool takes(LogLevel level) const noexcept {
     const int from = from_.load(std::memory_order_acquire);
     return from >= 0 && static_cast<int>(level) >= from;
   }
   void set(LogSink sink, LogLevel from);
-  /// Never blocks for the sink.
+  /// Queues the line, or counts it as lost. Never waits for the sink.
   void put(const LogLine& line) noexcept;
   [[nodiscard]] bool flush(std::chrono::milliseconds timeout_ms) noexcept;
   [[nodiscard]] std::uint64_t lost() const noexcept {
@@ -58,15 +59,15 @@ class LogSinkQueue {
 
     [[nodiscard]] std::size_t bytes() const noexcept;
   };
-  /// False: the system refuses a thread.
+  /// Starts the thread that calls the sink. False: the system refuses a thread.
   bool start() noexcept REMORA_REQUIRES(mutex_);
   void run() noexcept;
-  /// Unlocks the mutex while the sink runs.
+  /// Calls the sink with `line`; unlocks the mutex for that time.
   void hand_over(const Line& line) noexcept REMORA_REQUIRES(mutex_);
   void end() noexcept;
   [[nodiscard]] bool is_sink_thread() const noexcept REMORA_REQUIRES(mutex_);
 
-  std::atomic<int> from_{-1};  ///< the least level that is taken; -1: there is no sink
+  std::atomic<int> from_{-1};  ///< the lowest level that the sink receives; -1: there is no sink
   std::atomic<std::uint64_t> lost_{0};
   remora::detail::Mutex mutex_;
   remora::detail::Condition changed_;

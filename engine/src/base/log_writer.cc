@@ -23,7 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kStopPause{200};
-constexpr milliseconds kLook{100};  // how long the thread waits at once for room in a pipe
+constexpr milliseconds kLook{100};  // how long the thread waits in one poll(2) for room in a pipe
 constexpr milliseconds kStopAll{1000};
 
 std::string plain_lost_line(std::uint64_t lost) {
@@ -31,8 +31,8 @@ std::string plain_lost_line(std::uint64_t lost) {
          " lines of the log were lost, since the log could not be written fast enough or at all\n";
 }
 
-/// Writes what the descriptor takes at once, without SIGPIPE and without blocking. A pipe that
-/// polls writable takes PIPE_BUF bytes.
+/// Writes `text` without SIGPIPE and without blocking; false: not all of it was written. A pipe
+/// that poll(2) reports as writable takes PIPE_BUF bytes.
 bool write_at_once(int descriptor, std::string_view text) noexcept {
   sigset_t pipe{};
   sigset_t before{};
@@ -51,7 +51,7 @@ bool write_at_once(int descriptor, std::string_view text) noexcept {
     good = count > 0;
     if (good) text.remove_prefix(static_cast<std::size_t>(count));
   }
-  if (!was_pending) {  // the SIGPIPE of this write, if there was one
+  if (!was_pending) {  // takes the SIGPIPE of this write, if there was one
     const timespec none{};
     while (::sigtimedwait(&pipe, nullptr, &none) < 0 && errno == EINTR) {
     }
@@ -65,17 +65,17 @@ bool write_at_once(int descriptor, std::string_view text) noexcept {
 struct LogWriter::State {
   struct Line {
     std::string text;
-    std::uint64_t lost_before;  ///< lines lost between the one before and this one
+    std::uint64_t lost_before;  ///< lines lost between the line before and this line
   };
 
   State(int log_descriptor, Limits queue_limits)
       : descriptor{log_descriptor}, limits{queue_limits} {}
 
-  /// False: the system refuses a thread.
+  /// Starts the thread. False: the system refuses a thread.
   bool start(const std::shared_ptr<State>& self) REMORA_REQUIRES(mutex);
   bool queue(const std::shared_ptr<State>& self, std::string_view line);
   void run() noexcept;
-  /// Both unlock the mutex while they write.
+  /// write_next() and tell_lost() unlock the mutex while they write.
   void write_next() REMORA_REQUIRES(mutex);
   void tell_lost() REMORA_REQUIRES(mutex);
   bool put(std::string_view text) noexcept;
@@ -92,26 +92,26 @@ struct LogWriter::State {
   std::deque<Line> lines REMORA_GUARDED_BY(mutex);
   std::size_t queued_bytes REMORA_GUARDED_BY(mutex) = 0;
   std::uint64_t taken REMORA_GUARDED_BY(mutex) = 0;
-  /// Lines of those taken that were written or lost.
+  /// Of the lines that were queued: those that were written or lost.
   std::uint64_t done REMORA_GUARDED_BY(mutex) = 0;
-  /// Lines lost behind the last one of the queue.
+  /// Lines lost after the last line of the queue.
   std::uint64_t lost_last REMORA_GUARDED_BY(mutex) = 0;
   std::uint64_t lost_untold REMORA_GUARDED_BY(mutex) = 0;
-  /// The last write succeeded.
+  /// Whether the last write succeeded.
   bool works REMORA_GUARDED_BY(mutex) = true;
   LostLine lost_line REMORA_GUARDED_BY(mutex) = plain_lost_line;
   bool running REMORA_GUARDED_BY(mutex) = false;
-  /// Runs only while there are lines to write.
+  /// The thread runs only while there are lines to write.
   std::thread thread REMORA_GUARDED_BY(mutex);
 };
 
 bool LogWriter::State::start(const std::shared_ptr<State>& self) {
   if (running) return true;
-  if (thread.joinable()) thread.join();  // it has nothing left to do
+  if (thread.joinable()) thread.join();  // the thread has returned, or is about to
   sigset_t all{};
   sigset_t before{};
   ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits the mask
   auto started = detail::start_thread("remora-log-out", [self] { self->run(); });
   running = started.ok();
   if (running) thread = std::move(*started);
@@ -124,7 +124,7 @@ void LogWriter::State::run() noexcept {
   while (!lines.empty()) {
     write_next();
     if (lines.empty() && works) tell_lost();
-    if (stopping && !works) {  // it would wait for each of them
+    if (stopping && !works) {  // each further line would wait
       lost += lines.size();
       lines.clear();
     }
@@ -139,7 +139,7 @@ void LogWriter::State::write_next() {
   lines.pop_front();
   queued_bytes -= line.text.size();
   lost_untold += line.lost_before;
-  // After a failure this line is the one that tries: what it says is worth more than the count.
+  // After a failure this line tests whether writing works again: it is worth more than the count.
   if (works) tell_lost();
   mutex.unlock();
   const bool good = put(line.text);
@@ -170,7 +170,7 @@ bool LogWriter::State::await_writable() noexcept {
     pollfd ready{.fd = descriptor, .events = POLLOUT, .revents = 0};
     const int count = ::poll(&ready, 1, static_cast<int>((last ? kStopPause : kLook).count()));
     if (count < 0 && errno != EINTR) return false;
-    if (count > 0) return true;  // an error is what write(2) says, then
+    if (count > 0) return true;  // on an error of the descriptor, write(2) fails and tells
     if (count == 0 && last) return false;
   }
 }
@@ -194,13 +194,14 @@ LogWriter::LogWriter(int descriptor, Limits limits)
 
 LogWriter::~LogWriter() {
   stop(kStopAll);
-  // In a child the mutex may be locked, and the thread does not exist: nothing of it is touched.
+  // In a child of fork(2) the mutex may be locked and the thread does not exist, so the child keeps
+  // the state and does not use it.
   if (::getpid() != state_->process)
     static_cast<void>(new (std::nothrow) std::shared_ptr<State>{state_});
 }
 
 LogWriter& LogWriter::of_stderr() {
-  // Never destroyed: see log.cc. A line of a later destructor is written at once.
+  // Never destroyed: see log.cc. A line that a later destructor logs is written at once.
   static LogWriter& shared = *new LogWriter{STDERR_FILENO};
   struct AtEnd {
     ~AtEnd() { shared.stop(kStopAll); }
@@ -209,7 +210,7 @@ LogWriter& LogWriter::of_stderr() {
   return shared;
 }
 
-/// True: the line is queued, or lost and counted. False: there is no thread to write it.
+/// True: the line is queued, or lost and counted. False: there is no thread that would write it.
 bool LogWriter::State::queue(const std::shared_ptr<State>& self, std::string_view line) {
   const detail::MutexLock lock{mutex};
   if (stopping || !start(self)) return false;
@@ -229,10 +230,10 @@ bool LogWriter::State::queue(const std::shared_ptr<State>& self, std::string_vie
 void LogWriter::write(std::string_view line) noexcept {
   State& state = *state_;
   try {
-    // In a child the mutex may be locked by a thread that does not exist there.
+    // In a child of fork(2), a thread that does not exist there may hold the mutex.
     if (::getpid() == state.process && state.queue(state_, line)) return;
     if (!write_at_once(state.descriptor, line)) ++state.lost;
-  } catch (const std::exception&) {  // no memory for the line
+  } catch (const std::exception&) {  // out of memory for the line
     ++state.lost;
   }
 }
@@ -260,7 +261,8 @@ void LogWriter::stop(milliseconds timeout_ms) noexcept {
   });
   std::thread thread = std::move(state.thread);
   lock.unlock();
-  // A write(2) that hangs (a file of a server that is away) must not hold up the end.
+  // A write(2) that does not return (a file of a server that does not answer) must not delay the
+  // end of the process.
   if (ended)
     thread.join();
   else

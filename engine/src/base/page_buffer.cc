@@ -8,7 +8,7 @@ namespace remora::detail {
 
 namespace {
 
-// AddressSanitizer watches the ends of arrays, not those of mappings.
+// AddressSanitizer checks accesses at the ends of allocations, not at those of mappings.
 constexpr bool kMaps = REMORA_ADDRESS_SANITIZER == 0;
 
 }  // namespace
@@ -19,8 +19,8 @@ PageBuffer::PageBuffer(std::size_t size_bytes) : size_{size_bytes} {
                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                             : MAP_FAILED;
   mapped_ = pages != MAP_FAILED;
-  // The kernel joins neighbouring buffers to one mapping. A transparent huge page would make
-  // several of them resident at the first use of one, and stay until all of them have gone.
+  // The kernel joins neighbouring buffers to one mapping. With a transparent huge page, the first
+  // use of one buffer would make several resident until all of them are destroyed.
   if (mapped_) ::madvise(pages, size_bytes, MADV_NOHUGEPAGE);
   data_ = mapped_ ? static_cast<std::byte*>(pages) : new std::byte[size_bytes]();
 }

@@ -1,19 +1,19 @@
 #pragma once
 
-/// A buffer on pages of its own: resident only where it was used, and returned to the system when
-/// it goes. malloc keeps large freed blocks in its arenas: a server would stay as large as it was
-/// with the most sessions it ever had.
+/// A buffer on its own pages: only pages that were used are resident, and its destruction returns
+/// them to the system. malloc would keep large freed blocks in its arenas, so that a server stayed
+/// as large as it was with the most sessions.
 
 #include <cstddef>
 #include <utility>
 
 namespace remora::detail {
 
-/// Bytes that are zero at first. Move-only; one that was moved from is empty.
+/// Owns bytes that are zero at first. Move-only; after a move the source is empty. Not thread-safe.
 class PageBuffer {
  public:
   PageBuffer() = default;
-  /// Without room for another mapping (vm.max_map_count) the bytes are malloc's.
+  /// If the process may have no further mapping (vm.max_map_count), the bytes come from malloc.
   explicit PageBuffer(std::size_t size_bytes);
   ~PageBuffer() { release(); }
   PageBuffer(PageBuffer&& other) noexcept

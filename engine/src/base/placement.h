@@ -1,6 +1,6 @@
 #pragma once
 
-/// Where the engine's own threads run and its memory lies, on machines where that matters.
+/// The choice of processors for the engine's threads, and of the memory node for its memory.
 
 #include <cstddef>
 #include <filesystem>
@@ -10,68 +10,27 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <remora/result.h>
 
-struct hwloc_topology;
+#include "base/machine.h"
+#include "base/processors.h"
 
 namespace remora::detail {
 
-/// Numbers of processors, as the system counts them; ascending, each once.
-using Processors = std::vector<unsigned>;
-
-/// Reads "0-3,8". Errors: kInvalidArgument (the part that is wrong is the subject).
-Result<Processors> parse_processors(std::string_view text);
-/// Writes "0-3,8".
-std::string to_text(const Processors& processors);
-
-/// The processors that this process may use and the memory nodes they belong to. Immutable.
-class Machine {
- public:
-  /// This machine, but for what affinity and cgroup keep from this process. Errors: kSystem.
-  static Result<Machine> here();
-  /// For tests: hwloc's description of a machine, and what of it may be used (empty: all).
-  static Result<Machine> synthetic(const char* description, const Processors& allowed = {});
-
-  [[nodiscard]] std::size_t node_count() const noexcept;
-  [[nodiscard]] const Processors& processors() const noexcept { return processors_; }
-  [[nodiscard]] Processors processors_of(unsigned node) const;
-  [[nodiscard]] std::optional<unsigned> node_of(unsigned processor) const noexcept;
-  /// Where the calling thread ran last.
-  [[nodiscard]] std::optional<unsigned> node_of_this_thread() const noexcept;
-
-  /// For the calling thread. Failures are the machine's wishes not met, no errors: false.
-  bool bind_thread(const Processors& processors) const noexcept;
-  /// Pages of `bytes` that are touched from now on come from `node` while it has any.
-  bool prefer(unsigned node, std::span<std::byte> bytes) const noexcept;
-
- private:
-  struct Destroy {
-    void operator()(hwloc_topology* topology) const noexcept;
-  };
-  using Topology = std::unique_ptr<hwloc_topology, Destroy>;
-  static Result<Topology> make();
-  static Result<Machine> load(Topology topology);
-  explicit Machine(Topology topology);
-
-  Topology topology_;
-  Processors processors_;
-};
-
-/// The memory node of an RDMA device, as sysfs tells it; nothing where it tells none. Of no name:
-/// that of all devices there are, if it is the same.
+/// The memory node of an RDMA device, from sysfs; nothing if sysfs does not name it. Without a
+/// name: the node that all devices share, if there is one.
 std::optional<unsigned> device_node(std::string_view device,
                                     const std::filesystem::path& root = "/sys/class/infiniband");
 
-/// Where a thread was bound before it was borrowed.
+/// The binding of a thread before borrow_thread().
 struct ThreadBinding {
   bool known = false;
   cpu_set_t set{};
 };
 
-/// The processors and the memory node chosen for one engine. Thread-safe; a default one does
-/// nothing.
+/// The processors and the memory node chosen for one engine. Thread-safe; the functions of a
+/// default-made one do nothing.
 class Placement {
  public:
   Placement() = default;
@@ -79,31 +38,31 @@ class Placement {
   /// machine only where there is something to choose. Logs the choice at level debug.
   /// Errors: kInvalidArgument (text; processors this process may not use), kSystem.
   static Result<Placement> create(std::string_view text, std::string_view device);
-  /// The choice itself. `device_node`: of the device that will be used, if known; `thread_node`: of
-  /// the thread that asks. Errors: kInvalidArgument.
+  /// The choice that create() makes. `device_node`: the node of the device that will be used, if
+  /// known; `thread_node`: that of the calling thread. Errors: kInvalidArgument.
   static Result<Placement> choose(std::string_view text, std::shared_ptr<const Machine> machine,
                                   std::optional<unsigned> device_node,
                                   std::optional<unsigned> thread_node);
 
-  /// Where the engine's threads run; empty: anywhere.
+  /// Processors of the engine's threads; empty: all.
   [[nodiscard]] const Processors& processors() const noexcept { return processors_; }
-  /// Where slots lie; nothing: with the thread that makes them, or no choice at all.
+  /// Node of the slots. Nothing: the node of the thread that allocates them, or no choice at all.
   [[nodiscard]] std::optional<unsigned> memory_node() const noexcept { return memory_node_; }
 
-  /// Binds the calling thread, one of the engine's own. False: it runs where it did.
+  /// Binds the calling thread, which is one of the engine's own. False: it runs on the same
+  /// processors as before.
   bool bind_thread() const noexcept;
-  /// The calling thread's processors until release(), for threads that work for the engine for a
-  /// while.
+  /// Binds the calling thread, which works for the engine for a while, until release_thread().
   [[nodiscard]] ThreadBinding borrow_thread() const noexcept;
   void release_thread(const ThreadBinding& before) const noexcept;
-  /// Before they are touched.
+  /// Chooses the node of `bytes`, whose pages have not been touched yet.
   void place(std::span<std::byte> bytes) const noexcept;
 
   /// One line for the log.
   [[nodiscard]] std::string to_string() const;
 
  private:
-  std::shared_ptr<const Machine> machine_;  ///< null: nothing to choose
+  std::shared_ptr<const Machine> machine_;  ///< null: there is nothing to choose
   Processors processors_;
   std::optional<unsigned> memory_node_;
 };

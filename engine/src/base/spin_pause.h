@@ -1,6 +1,6 @@
 #pragma once
 
-/// The pause between two looks of a thread that waits without sleeping.
+/// The pause between two checks of a thread that waits without sleeping.
 
 #include <chrono>
 #include <thread>
@@ -9,7 +9,7 @@
 
 namespace remora::detail {
 
-/// Tells the core that this is a waiting loop.
+/// Tells the processor that the caller waits in a loop.
 inline void relax() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -18,12 +18,12 @@ inline void relax() noexcept {
 #endif
 }
 
-/// For so long an answer may well be on its way from another processor. Later it is likelier that
-/// the thread that gives it waits for this processor.
+/// In this time the answer may be on its way from another processor. After it, the thread that
+/// gives the answer more likely waits for this processor.
 inline constexpr std::chrono::microseconds kSpinAlone{20};
 
-/// `waited`: since something came last. Lets other threads run, after a while; a thread that is
-/// alone on its processor comes back at once.
+/// `waited`: the time since the last event. After kSpinAlone it lets other threads run; if there
+/// are none, it returns at once.
 inline void spin_pause(Clock::duration waited) noexcept {
   if (waited < kSpinAlone)
     relax();

@@ -1,6 +1,6 @@
 #pragma once
 
-/// CPU time of a kind of threads of this process.
+/// CPU time of one kind of threads of this process.
 
 #include <pthread.h>
 #include <time.h>
@@ -10,11 +10,12 @@
 
 namespace remora::detail {
 
-/// The sum over the threads that have joined it, those that have ended too. Thread-safe. Threads
-/// and registries may end after static objects do: one of these is never destroyed.
+/// The CPU time of all threads that have joined, also of those that have ended. Thread-safe. An
+/// object of this class must never be destroyed, since threads and registries may live longer than
+/// static objects.
 class ThreadClocks {
  public:
-  /// A part in it: of the thread that makes this, for as long as this lives there.
+  /// Counts the CPU time of the thread that makes this object, until that thread destroys it.
   class Member {
    public:
     explicit Member(ThreadClocks& clocks) : clocks_{clocks} {

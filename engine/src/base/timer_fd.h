@@ -1,6 +1,6 @@
 #pragma once
 
-/// A descriptor that is readable from a time on, which may be changed: a timer of an event loop.
+/// A timer of an event loop: a descriptor that becomes readable at a time that may be changed.
 
 #include <algorithm>
 #include <cerrno>
@@ -16,22 +16,22 @@
 
 namespace remora {
 
-/// Thread safety: take() and set() may be called by two threads at once.
+/// Owns the descriptor. take() and set() may be called by two threads at once.
 class TimerFd {
  public:
-  /// Before the other functions. Errors: kSystem.
+  /// Call it before the other functions. Errors: kSystem.
   Status open() {
     fd_ = UniqueFd{::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
     if (!fd_) return Error{Code::kSystem, "timerfd_create"}.with_errno(errno);
     return {};
   }
   [[nodiscard]] int get() const noexcept { return fd_.get(); }
-  /// Not readable any more, until set() again.
+  /// Makes the descriptor unreadable, until the time of the next set().
   void take() const noexcept {
     std::uint64_t expirations = 0;
     (void)!::read(fd_.get(), &expirations, sizeof expirations);
   }
-  /// Replaces the time that was set before. Deadline::max(): none.
+  /// Replaces the time that was set before. Deadline::max(): no time.
   void set(Deadline at) const noexcept {
     itimerspec when{};
     if (at != Deadline::max()) {

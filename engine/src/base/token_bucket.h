@@ -1,6 +1,6 @@
 #pragma once
 
-/// A bound on the rate of requests: so many in a second or a minute, and so many at once.
+/// A limit on the rate of requests: a number for each second or minute, and a number at once.
 
 #include <algorithm>
 #include <chrono>
@@ -10,13 +10,13 @@
 
 namespace remora::detail {
 
-/// A token bucket. One thread at a time.
+/// A token bucket. Not thread-safe.
 class TokenBucket {
  public:
-  /// Twice as many at once.
+  /// Admits `per_second` requests in a second, and twice as many at once.
   explicit TokenBucket(std::uint32_t per_second) noexcept
       : per_second_{static_cast<double>(per_second)}, max_{2 * per_second_} {}
-  /// All of a minute's at once.
+  /// Admits `count` requests in a minute, also all of them at once.
   [[nodiscard]] static TokenBucket a_minute(std::uint32_t count) noexcept {
     TokenBucket bucket{0};
     bucket.per_second_ = static_cast<double>(count) / 60;
@@ -32,7 +32,8 @@ class TokenBucket {
     set_bound(static_cast<double>(count) / 60, static_cast<double>(count));
   }
 
-  /// Whether one more at `now` is within the bound; times never go back.
+  /// Whether a request at `now` is within the limit. `now` must not be earlier than in the last
+  /// call.
   [[nodiscard]] bool admits(Clock::time_point now) noexcept {
     if (latest_ != Clock::time_point{}) {
       const double passed = std::chrono::duration<double>(now - latest_).count();
@@ -43,7 +44,7 @@ class TokenBucket {
     left_ -= 1;
     return true;
   }
-  /// When the next one is, if none is asked meanwhile. After admits().
+  /// The time at which the next request is admitted if none comes before. Call it after admits().
   [[nodiscard]] Clock::time_point next() const noexcept {
     const double missing = std::max(0.0, 1 - left_) / per_second_;
     return latest_ + std::chrono::ceil<Clock::duration>(std::chrono::duration<double>(missing));

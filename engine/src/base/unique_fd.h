@@ -8,12 +8,12 @@
 
 namespace remora {
 
-/// Owns a file descriptor, which is never 0, 1 or 2.
+/// Owns a file descriptor, which is never 0, 1 or 2. Not thread-safe.
 class UniqueFd {
  public:
   UniqueFd() = default;
-  /// Takes what the call that makes descriptors has returned; errno stays where that failed. One of
-  /// 0, 1 and 2 is moved above them.
+  /// Takes the result of a call that makes a descriptor; if the call has failed, errno stays as it
+  /// is. A descriptor 0, 1 or 2 is replaced by a higher one.
   explicit UniqueFd(int fd) noexcept : fd_{detail::above_standard(fd)} {}
   ~UniqueFd() { reset(); }
   UniqueFd(UniqueFd&& other) noexcept : fd_{std::exchange(other.fd_, -1)} {}
@@ -38,7 +38,7 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-/// Makes an eventfd readable; that it was so already is no error.
+/// Makes an eventfd readable. It is no error if it was readable already.
 inline void signal_event(int event) noexcept {
   const std::uint64_t one = 1;
   (void)!::write(event, &one, sizeof one);

@@ -1,14 +1,14 @@
 #pragma once
 
-/// Bounds of the control channel: the same on both sides and on every transport.
+/// Limits of the control channel, the same on both sides and on every transport.
 
 #include <cstddef>
 
 namespace remora::control {
 
-/// Longest control message.
+/// Length of the longest control message.
 inline constexpr std::size_t kMaxControlMessageBytes = std::size_t{16} * 1024;
-/// Requests of one session that may be unanswered: the receiver keeps room for as many.
+/// Requests of one session without an answer yet, at most: the receiver has room for as many.
 inline constexpr std::size_t kMaxControlRequests = 8;
 
 }  // namespace remora::control

@@ -10,10 +10,10 @@
 namespace remora::control {
 
 namespace {
-/// Of Access.rights, beside the bits of Rights.
+/// A bit of Access.rights beside the bits of Rights.
 constexpr std::uint32_t kAdminBit = 8;
 
-/// The receiver cannot parse a message with text that is not UTF-8.
+/// `text` as UTF-8: the receiver cannot parse a message with other text.
 std::string wire_text(std::string_view text) {
   std::string made;
   made.reserve(text.size());
@@ -38,7 +38,8 @@ Result<std::vector<std::byte>> encode(const Envelope& envelope) {
   std::vector<std::byte> bytes(size);
   const google::protobuf::LogSilencer quiet;
   envelope.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(bytes.data()));
-  // Names are the application's. A server would take the whole session for nonsense.
+  // The application chooses names. The server would end the session for a message that it cannot
+  // parse.
   if (envelope.has_request() && !can_be_read(bytes))
     return Error{Code::kInvalidArgument, "control message"}.with_subject("text that is not UTF-8");
   return bytes;
@@ -46,7 +47,7 @@ Result<std::vector<std::byte>> encode(const Envelope& envelope) {
 
 Result<Envelope> decode(std::span<const std::byte> bytes) {
   Envelope envelope;
-  // protobuf would write to stderr about malformed bytes, which any program can send.
+  // Any program can send malformed bytes, for which protobuf would write to stderr.
   const google::protobuf::LogSilencer quiet;
   if (bytes.size() > kMaxControlMessageBytes ||
       !envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
@@ -64,7 +65,7 @@ Failure to_failure(const Error& error) {
   failure.set_has_limit(error.has_limit());
   failure.set_asked(error.asked());
   failure.set_allowed(error.allowed());
-  failure.set_subject(wire_text(error.subject()));  // may have been cut within a character
+  failure.set_subject(wire_text(error.subject()));  // the text may have been cut within a character
   return failure;
 }
 

@@ -13,7 +13,7 @@
 #include <remora/config/server_config.h>
 #include <remora/engine/region.h>
 
-#include "protocol/authentication.h"
+#include "protocol/server_handshake.h"
 
 namespace remora::detail {
 

@@ -14,8 +14,8 @@
 #include <remora/result.h>
 
 #include "base/clock.h"
-#include "protocol/authentication.h"
 #include "protocol/messages.h"
+#include "protocol/server_handshake.h"
 #include "server/server_request.h"
 
 namespace remora::detail {

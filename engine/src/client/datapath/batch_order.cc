@@ -9,19 +9,22 @@ namespace remora::detail {
 
 namespace {
 
-/// may_gain() looks at the first kGlance operations, and allows them kMaxDistances distances
-/// between both sides. find_groups() decides after kSample operations whether to go on.
+/// may_gain() checks the first kGlance operations, which may have at most kMaxDistances distances
+/// between remote and local addresses. find_groups() decides after kSample operations whether to
+/// continue.
 constexpr std::size_t kGlance = 4;
 constexpr int kMaxDistances = 2;
 constexpr std::size_t kSample = 16;
-/// Blocks that fill less than this part of their address range have too few neighbours.
+/// If the blocks of a group fill less than this part of their address range, too few are
+/// neighbours.
 constexpr std::uint64_t kSparseFrom = 4;
-/// The layout of a place's key until make_keys(): the group in the bits from here on, the address
-/// below. An address that does not fit is cut, and its operation is sorted to a wrong place: no
+/// The layout of a key until make_keys(): the group in the bits from here on, the address below. An
+/// address that is too long is cut, so its operation is sorted to a wrong place, which does no
 /// harm.
 constexpr unsigned kGroupShift = 56;
 constexpr std::uint64_t kAddressMask = (std::uint64_t{1} << kGroupShift) - 1;
-/// One pass of the sort orders by this many bits: the counters of a pass stay in the L1 cache.
+/// One pass of the sort orders by this many bits, so that the counters of a pass fit into the L1
+/// cache.
 constexpr unsigned kDigitBits = 8;
 constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
 /// arrange_long() prefetches the record that is this many places ahead.
@@ -59,9 +62,9 @@ void BatchOrder::arrange_long(OperationList& operations) noexcept {
   }
 }
 
-/// Looks at the first kGlance operations; for most batches that is all. True when they have few
-/// enough distances between both sides, are long enough and, where there is one distance only, lie
-/// close enough together.
+/// Checks the first kGlance operations; most batches need no more. True if the operations have few
+/// distances between remote and local addresses, are long enough and, if there is only one
+/// distance, lie close together.
 bool BatchOrder::may_gain(const OperationList& operations) const noexcept {
   std::uint64_t distances = 0;  // hashed
   std::uint64_t lowest = ~std::uint64_t{0};
@@ -88,7 +91,7 @@ bool BatchOrder::joinable(const OperationRecord& operation) const noexcept {
          (operation.memory != nullptr || !needs_keys_);
 }
 
-/// The group of a joinable operation; kMaxGroups when that would be one group too many.
+/// The group of a joinable operation; kMaxGroups if there are too many groups.
 std::size_t BatchOrder::group_of(const transport::WorkRequest& request, const LocalMemory* memory,
                                  std::size_t likely) noexcept {
   const std::uint64_t distance = address_of(request.local) - request.remote_address;
@@ -108,16 +111,16 @@ std::size_t BatchOrder::group_of(const transport::WorkRequest& request, const Lo
   return group_count_++;
 }
 
-/// Whether the blocks of a group lie so close that many are neighbours. `seen` of `count`
-/// operations are known; the others are assumed to be like them.
+/// Whether the blocks of a group lie so close together that many are neighbours. `seen` of `count`
+/// operations are known; the others are assumed to be similar.
 bool BatchOrder::may_have_neighbours(const Group& group, std::size_t seen,
                                      std::size_t count) noexcept {
-  // Neither product comes near 64 bits: 2^16 operations of 2^15 bytes at most.
+  // Both products fit into 64 bits: at most 2^16 operations of 2^15 bytes.
   return group.count > 1 &&
          group.end - group.lowest <= group.sum_bytes * count / seen * kSparseFrom;
 }
 
-/// Whether at least half of the operations are of groups that may have neighbours.
+/// Whether at least half of the operations are in groups that may have neighbours.
 bool BatchOrder::gains_by_order(std::size_t seen, std::size_t count) const noexcept {
   std::size_t found = 0;
   for (const Group& group : std::span{groups_}.first(group_count_))
@@ -125,7 +128,7 @@ bool BatchOrder::gains_by_order(std::size_t seen, std::size_t count) const noexc
   return 2 * found >= seen;
 }
 
-/// Fills places_ and groups_. False, as soon as that is clear: sorting would gain nothing.
+/// Fills places_ and groups_. Returns false as soon as it knows that sorting would gain nothing.
 bool BatchOrder::find_groups(const OperationList& operations) noexcept {
   group_count_ = 0;
   std::size_t seen = 0;
@@ -155,7 +158,7 @@ bool BatchOrder::find_groups(const OperationList& operations) noexcept {
     steps_back += key < before ? 1 : 0;
     before = key;
     places_[seen++] = {.key = key, .operation = at};
-    // A batch that is one stream of blocks in order begins with at most one gap, and goes on so.
+    // The first operations of a batch that is one stream of blocks in order have at most one gap.
     if (seen == kSample && (gaps <= 1 || !gains_by_order(kSample, operations.count))) return false;
   }
   return steps_back != 0 && gains_by_order(seen, seen);
@@ -170,10 +173,11 @@ unsigned BatchOrder::make_keys(std::size_t count) noexcept {
     differing |= group.differing;
     span_bytes = std::max(span_bytes, group.end - group.lowest);
   }
-  // Blocks of one size begin at multiples of it: low bits that all addresses share sort nothing.
+  // Blocks of one size begin at multiples of that size: low bits in which no addresses differ are
+  // cut off.
   const auto shift = differing == 0 ? 0U : static_cast<unsigned>(std::countr_zero(differing));
   const auto bits = static_cast<unsigned>(std::bit_width(span_bytes >> shift));
-  // Operations of groups that have no neighbours keep their order, behind the others.
+  // Operations of groups without neighbours keep their order, behind the others.
   std::array<std::uint64_t, kMaxGroups + 1> ranks{};
   std::array<bool, kMaxGroups + 1> sorted{};
   std::uint64_t rank = 0;
@@ -194,8 +198,8 @@ unsigned BatchOrder::make_keys(std::size_t count) noexcept {
   return bits + static_cast<unsigned>(std::bit_width(last));
 }
 
-/// Sorts stably by the lowest `bits` of the keys; returns the array that has the result. Digit by
-/// digit: a sort that compares keys takes three times as long for a thousand operations, and with
+/// Sorts stably by the lowest `bits` of the keys, digit by digit; returns the array with the
+/// result. A sort that compares keys takes three times as long for a thousand operations, and with
 /// two threads of oneTBB twice as long. Measured by tests/bench/bench_batch_order.
 const BatchOrder::Place* BatchOrder::sort(std::size_t count, unsigned bits) noexcept {
   Place* from = places_.data();

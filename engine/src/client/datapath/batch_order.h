@@ -4,8 +4,8 @@
 /// neighbours as one request, and over mapped memory the processor prefetches them. The operations
 /// of one submission are unordered, so any order is allowed.
 ///
-/// Most batches have no neighbours. BatchOrder sees that from their first operations, and leaves
-/// them as they are.
+/// Most batches have no neighbours. BatchOrder sees that from the first operations of a batch, and
+/// leaves it unchanged.
 
 #include <array>
 #include <cstddef>
@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "client/datapath/lane_driver.h"
-#include "client/datapath/operation.h"
+#include "client/datapath/operation_list.h"
+#include "client/datapath/operation_record.h"
 
 namespace remora::detail {
 
@@ -21,19 +22,20 @@ namespace remora::detail {
 /// per byte, and all its operations complete only together.
 inline constexpr std::uint32_t kMaxJoinedBytes = std::uint32_t{64} << 10U;
 
-/// Belongs to one queue, and is used by one thread at a time.
+/// Reorders the batches of one queue, which owns it. One thread at a time.
 class BatchOrder {
  public:
-  /// For fewer operations the search for neighbours costs about as much as it could save.
+  /// Batches of fewer operations are not reordered: the search for neighbours costs about as much
+  /// as it could save.
   static constexpr std::size_t kFromOperations = 32;
 
-  /// For batches of up to `depth` operations that go to `lane`. Asks the lane for its limits here
-  /// only. Allocates all memory that it will need. Throws what std::vector throws.
+  /// For batches of up to `depth` operations that go to `lane`, whose limits are read only here.
+  /// Allocates all memory that the object needs. Throws std::bad_alloc.
   BatchOrder(const LaneDriver& lane, std::size_t depth);
 
-  /// Moves the operations that may be joined to the front, sorted by address; the others follow in
-  /// their order. Changes nothing when the batch is short or in order, when its blocks are too far
-  /// apart to be neighbours, or when the lane gains nothing.
+  /// Moves operations that may be joined to the front, sorted by address; the others follow in
+  /// their order. Does nothing if the batch is short or already in order, if its blocks are too far
+  /// apart to be neighbours, or if the lane gains nothing from the order.
   void arrange(OperationList& operations) noexcept {
     if (operations.count >= kFromOperations && operations.count <= places_.size())
       arrange_long(operations);
@@ -44,8 +46,9 @@ class BatchOrder {
     std::uint64_t key;
     OperationRecord* operation;
   };
-  /// Operations with the same opcode, key, memory and distance between both sides. Two of them that
-  /// are neighbours in the region are neighbours in local memory, too, so they could be joined.
+  /// Operations with the same opcode, key, memory and distance from remote to local addresses. Two
+  /// of them that are neighbours in the region are neighbours in local memory, too, so they can be
+  /// joined.
   struct Group {
     std::uint64_t distance = 0;  ///< from remote to local addresses
     const LocalMemory* memory = nullptr;
@@ -57,7 +60,7 @@ class BatchOrder {
     std::uint64_t sum_bytes = 0;
     std::uint64_t differing = 0;  ///< bits in which addresses differ
   };
-  /// With more groups than this in one batch, it is likely that no group has neighbours.
+  /// If a batch has more groups than this, probably none of them has neighbours.
   static constexpr std::size_t kMaxGroups = 8;
 
   void arrange_long(OperationList& operations) noexcept;
@@ -74,7 +77,7 @@ class BatchOrder {
 
   bool needs_keys_;
   std::uint64_t bytes_least_ = 0;
-  std::uint32_t bytes_max_;  ///< longest operation that is joined with a neighbour
+  std::uint32_t bytes_max_;  ///< length of the longest operation that is joined with a neighbour
   std::vector<Place> places_;
   std::vector<Place> sorted_;
   std::array<Group, kMaxGroups> groups_{};

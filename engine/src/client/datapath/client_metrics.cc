@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <string>
 #include <utility>
 
@@ -23,7 +22,7 @@ constexpr std::array<const char*, 8> kEndingNames{
 constexpr std::array<const char*, ClientMetrics::kSessionEnds> kSessionEndNames{
     "closed", "peer_gone", "protocol", "lane_broken", "deadline", "refused", "rail_returned"};
 
-/// As fine as the objectives of an operation need, and no finer: each bound is a series for each
+/// As fine as the objectives for operations need, and no finer: each bound is a series for each
 /// kind and transport.
 metrics::HistogramShape operation_latency() {
   constexpr std::uint64_t kMicrosecond = 1'000;
@@ -38,17 +37,10 @@ metrics::HistogramShape operation_latency() {
 
 metrics::HistogramShape batch_sizes() { return {metrics::Unit::kCount, {1, 4, 16, 64, 256}}; }
 
-using CapacityKey = std::pair<const metrics::Registry*, TransportKind>;
-struct AllCapacities {
-  Mutex mutex;
-  std::map<CapacityKey, std::weak_ptr<CqCapacities>> by_key REMORA_GUARDED_BY(mutex);
-};
-PerProcess<AllCapacities> g_capacities;
-
 }  // namespace
 
-/// Registers series until one fails; then keeps that error and does nothing more. What the registry
-/// has no room for is left out: no session fails for want of a series.
+/// Registers series until one fails; then keeps that error and does nothing more. Leaves out series
+/// for which the registry has no room, so that no session fails for that reason.
 class ClientMetrics::Registrar {
  public:
   Registrar(metrics::Registry& registry, TransportKind transport)
@@ -98,34 +90,11 @@ class ClientMetrics::Registrar {
   std::size_t left_out_ = 0;
 };
 
-std::shared_ptr<CqCapacities> CqCapacities::of(const metrics::Registry& registry,
-                                               TransportKind transport, metrics::Gauge smallest) {
-  AllCapacities& all = g_capacities.get();
-  const MutexLock lock{all.mutex};
-  std::erase_if(all.by_key, [](const auto& entry) { return entry.second.expired(); });
-  auto& known = all.by_key[{&registry, transport}];
-  auto alive = known.lock();
-  if (alive == nullptr) known = alive = std::make_shared<CqCapacities>(smallest);
-  return alive;
-}
-
-void CqCapacities::add(std::uint32_t capacity) {
-  const MutexLock lock{mutex_};
-  all_.insert(capacity);
-  smallest_.set(*all_.begin());
-}
-
-void CqCapacities::remove(std::uint32_t capacity) noexcept {
-  const MutexLock lock{mutex_};
-  if (const auto found = all_.find(capacity); found != all_.end()) all_.erase(found);
-  smallest_.set(all_.empty() ? 0 : *all_.begin());
-}
-
 Result<ClientMetrics> ClientMetrics::create(std::shared_ptr<metrics::Registry> registry,
                                             TransportKind transport) {
   ClientMetrics made;
   Registrar add{*registry, transport};
-  // Over shm there is no lane that could end before its session does.
+  // Over shm, no lane can end before its session does.
   const bool posts = transport != TransportKind::kShm;
   made.declare_operations(add);
   made.declare_sessions(add, transport);
@@ -175,7 +144,7 @@ void ClientMetrics::declare_sessions(Registrar& add, TransportKind transport) {
     sessions_ended_[end] =
         add.counter("remora_client_sessions_ended_total", "Sessions ended, by what ended them.",
                     {{"reason", kSessionEndNames[end]}});
-  // One that is closed has not been interrupted.
+  // A session that is closed is not interrupted.
   for (std::size_t by = kClosed + 1; by < (transport == TransportKind::kRdma ? kSessionEnds : ends);
        ++by)
     interrupted_[by] = add.counter("remora_client_sessions_interrupted_total",
@@ -235,11 +204,6 @@ ClientMetrics::Ending ClientMetrics::ending(const Outcome& outcome) noexcept {
     case Code::kAccessRefused: return kAccessRefused;
     default: return kFailed;
   }
-}
-
-void EndTally::add_failed(const OperationRecord& operation) noexcept {
-  const auto op = ClientMetrics::kNameOf[static_cast<std::size_t>(operation.request.opcode)];
-  recorder_.add(metrics_.operations_[op][ClientMetrics::ending(operation.outcome)]);
 }
 
 void ClientMetrics::misuse(transport::Opcode opcode) const noexcept {

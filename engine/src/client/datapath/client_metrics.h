@@ -1,68 +1,52 @@
 #pragma once
 
-/// The client's metrics. They are recorded once for each batch, and the caller reads the clock.
+/// The client's metrics. The data path records them once for each batch, and passes the time.
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <string>
 
 #include <remora/metrics/registry.h>
-#include <remora/mutex.h>
 
-#include "client/datapath/operation.h"
+#include "client/datapath/cq_capacities.h"
+#include "client/datapath/operation_record.h"
 #include "transport/work_request.h"
 
 namespace remora::detail {
 
-/// How an operation broke a lane, for the outcomes of other operations on the lane.
+/// How an operation broke its lane: the cause for which other operations on the lane ended.
 enum class LaneFault : std::uint8_t {
-  kNone,      ///< no operation did: the connection ended, or the lane was closed
-  kDeadline,  ///< its deadline passed, and it was posted
-  kRefused,   ///< the device of the client or the server refused it
+  kNone,      ///< no operation broke the lane: the connection ended, or the lane was closed
+  kDeadline,  ///< the operation was posted, and its deadline passed
+  kRefused,   ///< the device of the client or of the server refused the operation
   kCount
 };
 
-/// The capacities of the open lanes' completion queues. The metric shows the smallest: compare the
-/// completions that one visit finds with it. One object for each transport of a registry, shared by
-/// all engines of the registry. Thread-safe.
-class CqCapacities {
- public:
-  static std::shared_ptr<CqCapacities> of(const metrics::Registry& registry,
-                                          TransportKind transport, metrics::Gauge smallest);
-  explicit CqCapacities(metrics::Gauge smallest) noexcept : smallest_{smallest} {}
-  void add(std::uint32_t capacity);
-  void remove(std::uint32_t capacity) noexcept;
-
- private:
-  metrics::Gauge smallest_;
-  Mutex mutex_;
-  std::multiset<std::uint32_t> all_ REMORA_GUARDED_BY(mutex_);
-};
-
-/// The metrics of one transport. Copyable handles, which keep the registry alive.
+/// The metrics of one transport: handles, which may be copied and keep the registry alive. Each
+/// session and driver has a copy. Thread-safe.
 class ClientMetrics {
  public:
-  /// Registers the metrics of `transport`, or finds them. A metric that the registry has no room
-  /// for is left out, and the log says so. Errors: as metrics::Registry, except kLimitExceeded.
+  /// Registers the metrics of `transport`, or finds them if they exist. If the registry has no room
+  /// for a metric, the metric is left out, and a log line says so. Errors: as metrics::Registry,
+  /// except kLimitExceeded.
   static Result<ClientMetrics> create(std::shared_ptr<metrics::Registry> registry,
                                       TransportKind transport);
 
   [[nodiscard]] metrics::Recorder recorder() const noexcept { return registry_->recorder(); }
 
-  /// An operation that was refused before it reached a lane.
+  /// Counts an operation that was refused before it reached a lane.
   void misuse(transport::Opcode opcode) const noexcept;
   [[nodiscard]] metrics::OwnedCells own_cells() const noexcept { return registry_->own_cells(); }
-  /// One request, which is signaled, on a queue that was empty.
+  /// Counts one signaled request, posted on an empty queue.
   void doorbell_of_one(metrics::Recorder recorder) const noexcept {
     recorder.observe(doorbell_requests_, 1);
     recorder.add(signaled_);
     send_queue_occupancy_.set(1);
   }
-  /// `signaled_count`: how many of the requests are signaled.
+  /// Counts the requests of one doorbell, `signaled_count` of them signaled.
   void doorbell(metrics::Recorder recorder, std::size_t request_count, std::size_t signaled_count,
                 std::uint64_t in_flight) const noexcept {
     recorder.observe(doorbell_requests_, request_count);
@@ -70,18 +54,19 @@ class ClientMetrics {
     recorder.add(unsignaled_, request_count - signaled_count);
     send_queue_occupancy_.set(static_cast<std::int64_t>(in_flight));
   }
-  /// One visit to the completion queue that found completions.
+  /// Counts one visit to the completion queue that found completions.
   void polled(metrics::Recorder recorder, std::size_t completion_count,
               std::uint64_t in_flight) const noexcept {
     recorder.observe(poll_completions_, completion_count);
     cq_depth_.set(static_cast<std::int64_t>(completion_count));
-    // All lanes share the high-water mark: after lower() by another lane this may be a new highest.
+    // All lanes share the high-water mark: after lower() by another lane, this value may be a new
+    // maximum.
     if (in_flight == 0)
       send_queue_occupancy_.lower(0);
     else
       send_queue_occupancy_.set(static_cast<std::int64_t>(in_flight));
   }
-  /// `count` operations that were ok, and their `bytes`.
+  /// Counts `count` successful operations and their `bytes`.
   [[gnu::always_inline]] void ended(metrics::Recorder recorder, transport::Opcode opcode,
                                     Clock::duration latency, std::uint64_t count,
                                     std::uint64_t bytes) const noexcept {
@@ -94,20 +79,21 @@ class ClientMetrics {
   void lane_opened(std::uint32_t completion_capacity) const;
   void lane_closed(std::uint32_t completion_capacity) const noexcept;
   void lane_broken() const noexcept;
-  /// A lane of a session with rails has come to the device here, or leaves it.
+  /// Counts a lane, of a session with rails, that uses `device` of this machine from now on, or no
+  /// longer.
   void rail_lane_opened(const std::string& device) const noexcept { count_rail_lane(device, 1); }
   void rail_lane_closed(const std::string& device) const noexcept { count_rail_lane(device, -1); }
-  /// An operation that ended since another operation broke the lane by `fault`.
+  /// Counts an operation that ended because another operation broke the lane by `fault`.
   void victim(metrics::Recorder recorder, LaneFault fault) const noexcept {
     recorder.add(victims_[static_cast<std::size_t>(fault)]);
   }
-  /// A read that the next lane posts again.
+  /// Counts a read that the next lane posts again.
   void reposted(metrics::Recorder recorder) const noexcept { recorder.add(reposted_); }
-  /// The counter in which a lane counts its inline requests.
+  /// The counter to which a lane adds its inline requests.
   [[nodiscard]] metrics::Counter inline_requests() const noexcept { return inline_; }
   void callback_threw() const noexcept;
 
-  /// The cause of a session's end, as a label.
+  /// The cause that ended or interrupted a session, as a label.
   enum SessionEnd : std::size_t {
     kClosed,
     kPeerGone,
@@ -116,18 +102,18 @@ class ClientMetrics {
     kLaneBroken = kSessionEndsOverShm,
     kDeadline,
     kRefused,
-    kRailReturned,  ///< interrupted on purpose: a rail that failed has come back
+    kRailReturned,  ///< the client interrupted the session, since a failed rail works again
     kSessionEnds
   };
   void session_began() const noexcept;
-  /// The lanes or the control channel are gone; another connection may follow.
+  /// The session has lost its lanes or its control channel; it may be resumed.
   void session_interrupted(SessionEnd by) const noexcept;
   void session_resumed() const noexcept;
   void session_ended(SessionEnd end) const noexcept;
 
  private:
   friend class EndTally;
-  /// The outcome of an operation, as a label.
+  /// How an operation ended, as a label.
   enum Ending : std::size_t {
     kOk,
     kTimedOut,
@@ -139,10 +125,10 @@ class ClientMetrics {
     kFailed,
     kEndings
   };
-  static constexpr std::size_t kNames = 4;  ///< of operations
+  static constexpr std::size_t kNames = 4;  ///< number of operation names
   /// The index of the name under which an operation is counted.
   static constexpr std::array<std::uint8_t, transport::kOpcodes> kNameOf{0, 1, 2, 3, 1, 1, 0};
-  /// The metrics of a successful operation; `bytes` is empty where the operation moves none.
+  /// The metrics of successful operations; `bytes` is empty if the operation moves no bytes.
   struct Ok {
     metrics::Counter count;
     metrics::Histogram latency;
@@ -177,64 +163,9 @@ class ClientMetrics {
   metrics::Counter callback_exceptions_;
 };
 
-/// The time for a latency: the clock is not read where metrics are not recorded.
+/// The time, to compute a latency. Does not read the clock if metrics are not recorded.
 [[nodiscard]] inline Clock::time_point latency_now() noexcept {
   return metrics::kRecorded ? clock_now() : Clock::time_point{};
 }
-
-/// Counts operations that end together: operations of one kind that were submitted together are
-/// recorded together. Reads the clock once. One thread uses it, during one visit to the lane.
-class EndTally {
- public:
-  explicit EndTally(const ClientMetrics& metrics) noexcept
-      : EndTally{metrics, metrics.recorder()} {}
-  EndTally(const ClientMetrics& metrics, metrics::Recorder recorder) noexcept
-      : metrics_{metrics}, recorder_{recorder}, now_{latency_now()} {}
-  ~EndTally() {
-    if (count_ != 0) record();
-  }
-  EndTally(const EndTally&) = delete;
-  EndTally& operator=(const EndTally&) = delete;
-
-  [[gnu::always_inline]] void add(const OperationRecord& operation) noexcept {
-    if (!operation.outcome.ok) [[unlikely]]
-      return add_failed(operation);
-    if (operation.request.opcode != opcode_ || operation.submitted != submitted_) {
-      if (count_ != 0) record();
-      opcode_ = operation.request.opcode;
-      submitted_ = operation.submitted;
-    }
-    ++count_;
-    bytes_ += operation.length_bytes;
-  }
-  /// `count` successful operations, with the opcode and the time of submission of `first`.
-  [[gnu::always_inline]] void add_run(const OperationRecord& first, std::uint64_t count,
-                                      std::uint64_t bytes) noexcept {
-    if (first.request.opcode != opcode_ || first.submitted != submitted_) {
-      if (count_ != 0) record();
-      opcode_ = first.request.opcode;
-      submitted_ = first.submitted;
-    }
-    count_ += count;
-    bytes_ += bytes;
-  }
-  [[nodiscard]] Clock::time_point now() const noexcept { return now_; }
-  [[nodiscard]] metrics::Recorder recorder() const noexcept { return recorder_; }
-
- private:
-  void add_failed(const OperationRecord& operation) noexcept;
-  [[gnu::always_inline]] void record() noexcept {
-    metrics_.ended(recorder_, opcode_, now_ - submitted_, count_, bytes_);
-    count_ = bytes_ = 0;
-  }
-
-  const ClientMetrics& metrics_;
-  metrics::Recorder recorder_;
-  Clock::time_point now_;
-  Clock::time_point submitted_{};
-  std::uint64_t count_ = 0;
-  std::uint64_t bytes_ = 0;
-  transport::Opcode opcode_ = transport::Opcode::kRead;
-};
 
 }  // namespace remora::detail

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Wakes a sleeping thread when other threads have brought it work.
+/// Wakes a sleeping thread when other threads have work for it.
 
 #include <atomic>
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace remora::detail {
 
-/// An eventfd that other threads write to only while its owner rests, and then once. To bring
-/// something to an owner that is awake costs one atomic exchange and no system call.
+/// An eventfd that other threads write to only while its owner sleeps, and then once. To notify an
+/// owner that is awake costs one atomic exchange and no system call.
 ///
 /// The owner calls announce_sleep(), looks for work, sleeps on event(), and calls take_event() when
-/// that is readable. Another thread leaves its work where the owner looks, and then calls notify().
-/// Both exchange the same word: either the owner's look sees the work, or notify() sees that the
-/// owner rests.
+/// event() is readable. Another thread first stores its work where the owner looks, and then calls
+/// notify(). Both functions exchange the same word, so either the owner finds the work, or notify()
+/// sees that the owner sleeps.
 class EventNotifier {
  public:
-  /// Makes the eventfd. False: there is none (errno says why).
+  /// Makes the eventfd. False: the system has none left (errno has the reason).
   bool open() noexcept {
     own_ = UniqueFd{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
     event_ = own_.get();
@@ -31,16 +31,16 @@ class EventNotifier {
   [[nodiscard]] explicit operator bool() const noexcept { return event_ >= 0; }
   [[nodiscard]] int event() const noexcept { return event_; }
 
-  /// By the owner.
+  /// The owner calls these:
   void take_event() noexcept {
     std::uint64_t told = 0;
     (void)!::read(event_, &told, sizeof told);
   }
   void announce_sleep() noexcept { resting_.exchange(true, std::memory_order_acq_rel); }
-  /// The owner is awake: from now on it finds work by looking, and notify() writes nothing.
+  /// The owner is awake: from now on it looks for work by itself, and notify() writes nothing.
   void announce_awake() noexcept { resting_.exchange(false, std::memory_order_acq_rel); }
 
-  /// Any thread.
+  /// Call it after the work is stored. Any thread.
   void notify() noexcept {
     if (resting_.exchange(false, std::memory_order_acq_rel)) signal_event(event_);
   }

@@ -14,7 +14,7 @@
 namespace remora::detail {
 namespace {
 
-/// After the system has refused a thread, the next attempt waits so long.
+/// Time until the next attempt after the system has refused a thread.
 constexpr std::chrono::seconds kStartPause{10};
 
 }  // namespace
@@ -26,8 +26,8 @@ struct HelperThreads::Tasks {
 
 struct HelperThreads::Call {
   tbb::task_group* group = nullptr;
-  std::size_t inside = 0;  ///< helpers that have the group
-  bool over = false;       ///< nothing is left to help with
+  std::size_t inside = 0;  ///< number of helpers that use the group
+  bool over = false;       ///< no work is left for helpers
 };
 
 HelperThreads::HelperThreads(std::size_t helpers, const Placement& placement)
@@ -86,7 +86,7 @@ void HelperThreads::leave(Call& call) noexcept {
   --callers_;
 }
 
-/// A call that helpers may join; null: there is none.
+/// A call that helpers may join, or null.
 HelperThreads::Call* HelperThreads::open_call() const noexcept {
   const auto found = std::find_if(calls_.begin(), calls_.end(), [](const Call* call) {
     return call != nullptr && call->group != nullptr && !call->over;
@@ -107,9 +107,9 @@ void HelperThreads::help() noexcept {
     ++call->inside;
     lock.unlock();
     try {
-      // Takes tasks of the group, and of other calls, until the group has none.
+      // Takes tasks of this group, and of other calls, until the group has none.
       tasks_->arena.execute([call] { call->group->wait(); });
-    } catch (const std::exception&) {  // no memory to enter the arena with
+    } catch (const std::exception&) {  // out of memory for entering the arena
     }
     lock.lock();
     call->over = true;
@@ -118,7 +118,7 @@ void HelperThreads::help() noexcept {
   }
 }
 
-/// Registers a call while helpers may join it; its destructor waits until all of them have left.
+/// Registers a call while helpers may join it. The destructor waits until all of them have left.
 class HelperThreads::Presence {
  public:
   Presence(HelperThreads& owner, Call& call) noexcept
@@ -146,13 +146,13 @@ class HelperThreads::Presence {
 
 void HelperThreads::for_each(std::size_t count,
                              const std::function<void(std::size_t)>& one) noexcept {
-  // oneTBB orders the tasks after the caller's writes, and the caller's reads after the tasks. It
-  // is not built with ThreadSanitizer, so these atomics state the same order for ThreadSanitizer.
+  // oneTBB orders the tasks after the caller's writes, and the caller's reads after the tasks.
+  // Since oneTBB is not built with ThreadSanitizer, these atomics show it the same order.
   std::atomic<std::size_t> next{0};
   std::atomic<std::size_t> done{0};
   next.store(0, std::memory_order_release);
-  // A task takes the next index, not one of its own: so no index is left out if oneTBB drops a
-  // task.
+  // A task takes the next index rather than its own one, so that all indices are done even if
+  // oneTBB drops a task.
   const auto step = [&] {
     const std::size_t i = next.fetch_add(1, std::memory_order_acq_rel);
     if (i >= count) return false;
@@ -165,7 +165,7 @@ void HelperThreads::for_each(std::size_t count,
       tbb::parallel_for(
           std::size_t{0}, count, std::size_t{1}, [&](std::size_t) { step(); },
           tbb::simple_partitioner{});
-    } catch (const std::exception&) {  // no memory for more tasks: those that ran have ended
+    } catch (const std::exception&) {  // out of memory: the tasks that began have ended
     }
   };
   if (count > 1) try {
@@ -179,7 +179,7 @@ void HelperThreads::for_each(std::size_t count,
             share();
           });
         });
-    } catch (const std::exception&) {  // no memory to begin with
+    } catch (const std::exception&) {  // out of memory at the beginning
     }
   while (step()) {
   }

@@ -1,10 +1,10 @@
 #pragma once
 
-/// Threads of the engine's own that help its callers with loops.
+/// The engine's own threads that help its callers with loops.
 ///
-/// oneTBB divides the work among the threads that are in its arena, and never starts a thread here:
-/// where the system refuses a thread, a worker of oneTBB ends the process, and tasks that were
-/// enqueued never run. So all places of the arena are reserved for the helpers and the callers.
+/// oneTBB divides the work among the threads in its arena, and must never start a thread here: if
+/// the system refuses the thread, a worker of oneTBB ends the process, and enqueued tasks never
+/// run. So all places of the arena are reserved for the helpers and the callers.
 
 #include <array>
 #include <atomic>
@@ -21,22 +21,23 @@
 
 namespace remora::detail {
 
-/// Helpers for loops whose steps are long. Thread-safe: calls from several threads share them.
+/// Helpers for loops with long steps. ParallelCopy owns it. Thread-safe: concurrent calls share the
+/// helpers.
 class HelperThreads {
  public:
-  /// `helpers` threads at most, on processors of `placement`; started by the first call.
+  /// At most `helpers` threads, on processors of `placement`; the first call starts them.
   HelperThreads(std::size_t helpers, const Placement& placement);
-  /// No call is under way.
+  /// Only while no call runs.
   ~HelperThreads();
   HelperThreads(const HelperThreads&) = delete;
   HelperThreads& operator=(const HelperThreads&) = delete;
 
-  /// Calls `one` for 0 … count - 1, in any order: by the caller, and by helpers as far as there are
-  /// any. Blocks until done.
+  /// Calls `one` for 0 … count - 1, in any order, on the calling thread and on helpers. Blocks
+  /// until all calls have returned.
   void for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept;
 
  private:
-  /// So many callers share the helpers; a further caller works without them.
+  /// Number of callers that share the helpers; another caller works without helpers.
   static constexpr std::size_t kMaxCallers = 16;
   struct Call;
   class Presence;
@@ -58,7 +59,7 @@ class HelperThreads {
   std::array<Call*, kMaxCallers> calls_ REMORA_GUARDED_BY(mutex_){};
   std::size_t callers_ REMORA_GUARDED_BY(mutex_) = 0;
   bool stop_ REMORA_GUARDED_BY(mutex_) = false;
-  /// After the system has refused a thread: when the next one may be started.
+  /// The time from which a thread may be started again after the system has refused one.
   Deadline start_from_ REMORA_GUARDED_BY(mutex_){};
   std::vector<std::thread> helpers_ REMORA_GUARDED_BY(mutex_);
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Threads of the engine's own that run coroutines.
+/// The engine's own threads that run coroutines.
 
 #include <cstddef>
 #include <memory>
@@ -16,13 +16,13 @@
 
 namespace remora::detail {
 
-/// Threads that resume coroutines: those of Resume::on_arena(). Thread-safe.
+/// The threads of Resume::on_arena(), which resume coroutines. The engine owns it. Thread-safe.
 class JobThreads {
  public:
   /// Starts `threads` threads, or as many as the system allows, at least one. Errors: kSystem with
   /// Reason::kNoThread, kOutOfMemory.
   static Result<std::shared_ptr<JobThreads>> start(std::size_t threads, const Placement& placement);
-  /// No job is left. Also from one of the threads, which then ends by itself.
+  /// Only when no job is left. One of the threads may call it; that thread then ends by itself.
   ~JobThreads();
   JobThreads(const JobThreads&) = delete;
   JobThreads& operator=(const JobThreads&) = delete;
@@ -41,7 +41,7 @@ class JobThreads {
   explicit JobThreads(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
   static void run(State& state) noexcept;
 
-  std::shared_ptr<State> state_;  ///< the threads' too: the last one may outlive this object
+  std::shared_ptr<State> state_;  ///< shared with the threads, which may live longer
   std::vector<std::thread> threads_;
 };
 

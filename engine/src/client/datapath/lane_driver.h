@@ -1,8 +1,8 @@
 #pragma once
 
-/// Moves operations over one data path of a session. There are two kinds: QueuedLaneDriver, for
-/// transports that take work requests and complete them later (rdma, tcp), and MappedMemoryDriver,
-/// for remote memory that is mapped, where submit() itself carries the operations out (shm).
+/// Carries out operations over one data path of a session. QueuedLaneDriver is for transports that
+/// take work requests and complete them later (rdma, tcp); MappedMemoryDriver is for remote memory
+/// that is mapped, where submit() itself carries the operations out (shm).
 
 #include <atomic>
 #include <cstddef>
@@ -17,7 +17,9 @@
 
 #include "base/clock.h"
 #include "client/datapath/client_metrics.h"
-#include "client/datapath/operation.h"
+#include "client/datapath/deadline_source.h"
+#include "client/datapath/operation_list.h"
+#include "client/datapath/operation_record.h"
 #include "transport/lane.h"
 #include "transport/rails.h"
 
@@ -25,34 +27,18 @@ namespace remora::detail {
 
 class RevocableGrant;
 
-/// The earliest deadline of the operations that a caller waits for. The driver asks again whenever
-/// the last answer has passed. Borrows the callable.
-class DeadlineSource {
- public:
-  template <typename Ask>
-  explicit DeadlineSource(const Ask& ask) noexcept
-      : callable_{&ask}, ask_{[](const void* callable) noexcept {
-          return (*static_cast<const Ask*>(callable))();
-        }} {}
-  [[nodiscard]] Deadline operator()() const noexcept { return ask_(callable_); }
-
- private:
-  const void* callable_;
-  Deadline (*ask_)(const void*) noexcept;
-};
-
-/// The outcome of an operation that finds its session interrupted or ended.
+/// The outcome of an operation whose session is interrupted or has ended.
 [[nodiscard]] inline Outcome session_gone(Reason reason) noexcept {
   return Outcome::failure(reason == Reason::kNewMemory ? Code::kStaleRegion : Code::kConnectionLost,
                           reason);
 }
 
-/// Thread-safe, unless said otherwise.
+/// The session owns it. Thread-safe, unless a function says otherwise.
 class LaneDriver {
  public:
-  /// Called once, without a lock, by the thread that noticed that the lane is broken.
+  /// The thread that finds the lane broken calls it once, without a lock.
   using BrokenHandler = std::function<void()>;
-  /// The reason why an operation was refused, or must be; kNone: not known.
+  /// Returns the reason why the server refused, or must refuse, an operation; kNone: not known.
   using RefusalHandler = std::function<Reason(const OperationRecord&)>;
 
   LaneDriver() = default;
@@ -60,100 +46,103 @@ class LaneDriver {
   LaneDriver(const LaneDriver&) = delete;
   LaneDriver& operator=(const LaneDriver&) = delete;
 
-  /// Whether acquire_lease() may make a registration, which blocks while pages are pinned.
+  /// kNew: acquire_lease() may also make a registration, which blocks while pages are pinned.
   enum class Lease : std::uint8_t { kOld, kNew };
-  /// Finds a registration for the memory of a checked operation that is not whole, if that is worth
-  /// it. The operation's owner calls it before submit(), once the deadline is known. The driver
-  /// releases the lease when the operation ends; for an operation that is not submitted, the owner
-  /// calls release_lease(). Takes half of the operation's time, or little more. True: it may have
-  /// taken time.
+  /// Looks for a registration of the memory of a checked operation that is not whole, if the
+  /// operation gains by it. The owner of the operation calls it before submit(), once the deadline
+  /// is known. The driver releases the lease when the operation ends; if the operation is not
+  /// submitted, the owner calls release_lease(). May take half of the operation's time. Returns
+  /// true if it may have taken time.
   virtual bool acquire_lease(OperationRecord& operation, Lease which) noexcept {
     (void)operation, (void)which;
     return false;
   }
   virtual void release_lease(OperationRecord& operation) noexcept { (void)operation; }
 
-  /// Takes checked operations; each ends in its sink. Never allocates. Waits for the server only
-  /// where mapped memory has notifications to deliver.
+  /// Takes checked operations; each of them ends in its sink. Never allocates. Waits for the server
+  /// only if mapped memory has notifications to deliver.
   virtual void submit(OperationList operations) noexcept = 0;
 
-  /// Blocks until `sink` has `at_least` operations ready; at least so many must have been submitted
-  /// to it. Also for 0 it moves the operations in flight, and does not block. By the sink's owner.
+  /// Blocks until `sink` has at least `at_least` operations ready; so many must have been submitted
+  /// to it. With 0 it does not block, but also posts and polls. The owner of the sink calls it.
   virtual void wait(CompletionSink& sink, std::size_t at_least,
                     DeadlineSource earliest_deadline) noexcept = 0;
 
-  /// Submits one checked operation, which has no sink, and blocks until it has ended. If it
-  /// completes at once, it takes the lane only once.
+  /// Submits one checked operation, which has no sink, and blocks until it has ended. An operation
+  /// that completes at once takes the lane only once.
   virtual void run(OperationRecord& operation) noexcept = 0;
-  /// As run(), for an operation that has a sink, and whose caller must not wait for an interrupted
-  /// session. False: the driver keeps the operation until the session is resumed or ends; it then
-  /// ends in its sink, during a wait() of the sink's owner. Only where event_fd() is -1.
+  /// As run(), for an operation with a sink whose caller must not wait for an interrupted session.
+  /// False: the driver keeps the operation until the session is resumed or ends; the operation then
+  /// ends in its sink, while the sink's owner calls wait(). Only if event_fd() is -1.
   virtual bool try_run(OperationRecord& operation) noexcept {
     run(operation);
     return true;
   }
 
-  /// True: an operation is a copy or a CPU atomic in the thread that submits it. Outside of a queue
-  /// that has told the grant of itself, that thread needs a MappedAccess.
+  /// Whether an operation is a copy or a CPU atomic in the thread that submits it. That thread
+  /// needs a MappedAccess, unless it works for a queue that is registered with the grant.
   [[nodiscard]] virtual bool maps_memory() const noexcept { return false; }
-  /// True: memory is mapped and the server serves now, so that the caller may carry out checked
-  /// transfers by copies of its own. False: the caller calls run() for each.
+  /// Whether memory is mapped and the server serves now: then the caller may carry out checked
+  /// transfers by its own copies. Else the caller calls run() for each.
   [[nodiscard]] virtual bool may_copy() noexcept { return false; }
 
-  /// As wait() with 0; before that it arms event_fd() for the next completion. Does not block where
-  /// the lane is broken: its operations come later, and the sink's notifier tells of them.
+  /// As wait() with 0, after it has armed event_fd() for the next completion. If the lane is broken
+  /// it does not block: its operations end later, and the sink's notifier is notified.
   virtual void progress_and_arm(CompletionSink& sink,
                                 DeadlineSource earliest_deadline) noexcept = 0;
-  /// Readable when a completion may be there, after progress_and_arm(). -1: never needed.
+  /// After progress_and_arm(): readable when there may be a completion. -1: the caller never needs
+  /// to sleep.
   [[nodiscard]] virtual int event_fd() const noexcept { return -1; }
   /// Cancels `operation` if none of its requests was posted. True: it is in its sink, as cancelled.
   virtual bool cancel(OperationRecord& operation) noexcept = 0;
-  /// On return no thread will tell the EventNotifier of a sink whose operations have all ended.
+  /// On return no thread will notify the EventNotifier of a sink whose operations have all ended.
   virtual void settle_events() noexcept {}
 
-  /// Whether the lane has operations of the grant, or may have. Moves the operations in flight, and
-  /// ends operations of revoked grants that wait for the next lane. Never blocks.
+  /// Whether the lane may have operations of the grant. Also polls, and ends operations of revoked
+  /// grants that wait for the next lane. Never blocks.
   [[nodiscard]] virtual bool carries(const RevocableGrant& grant) noexcept {
     (void)grant;
     return false;
   }
 
-  /// Moves the lane to the error state, in which its posted requests flush. Does not wait for that.
+  /// Moves the lane to the error state, in which the posted requests flush. Does not wait for the
+  /// flush.
   virtual void move_to_error() noexcept {}
-  /// Ends a broken lane where the thread that found it broken may not wait for the device, and
-  /// operations that are past their deadlines and not posted. Blocks.
+  /// Ends a broken lane for callers that may not wait for the device, and ends unposted operations
+  /// that are past their deadlines. Blocks.
   virtual void end_broken_lane() noexcept {}
-  /// Ends the lane for good (session lost, engine closing): all operations on it end.
+  /// Ends the lane for good (the session has ended, or the engine closes): all operations on it
+  /// end.
   virtual void fail(Reason reason) noexcept = 0;
 
-  /// Breaks the lane, which may go on later. Posted operations end, except reads of one request.
-  /// These reads, and operations that are not posted or are submitted meanwhile, wait for go_on(),
-  /// within their deadlines.
+  /// Breaks the lane; the driver may get another lane later. Posted operations end, except reads of
+  /// one request. These reads, and operations that are unposted or are submitted meanwhile, wait
+  /// for go_on() within their deadlines.
   virtual void interrupt(Reason reason) noexcept { fail(reason); }
-  /// Gives an interrupted driver the lane that it goes on with; null where memory is mapped. False:
-  /// the new lane can do less than the one before, or the driver has ended for good.
+  /// Gives an interrupted driver its next lane; null if memory is mapped. False: the new lane can
+  /// do less than the lane before, or the driver has ended for good.
   virtual bool replace(std::unique_ptr<transport::Lane> lane) noexcept {
     (void)lane;
     return false;
   }
-  /// After replace(): the driver goes on, first with the operations that wait.
+  /// After replace(): the driver works again, and first posts the operations that wait.
   virtual void go_on() noexcept {}
 
   /// Stops posting, and waits until all posted requests have completed, at most until `until`.
-  /// Operations wait from then on for release_hold(), or for the lane that follows an interrupt().
-  /// False: the lane is broken, or something is still posted; the driver goes on.
+  /// Operations then wait for release_hold(), or for the lane that follows an interrupt(). False:
+  /// the lane is broken, or some requests are still posted; the driver posts again.
   [[nodiscard]] virtual bool hold(Deadline until) noexcept {
     (void)until;
     return true;
   }
   virtual void release_hold() noexcept {}
 
-  /// The rail of the lane, as the choice of a lane needs it; the same for all without rails. Any
-  /// thread; follows replace().
+  /// The server's device of the lane, as a number, for the choice of a lane; the same for all lanes
+  /// of a session without rails. Any thread; replace() changes it.
   [[nodiscard]] std::uint32_t server_device() const noexcept {
     return server_device_.load(std::memory_order_relaxed);
   }
-  /// The device that it leads to when all rails answer.
+  /// The device to which the lane leads when all rails work.
   [[nodiscard]] std::uint32_t home_device() const noexcept {
     return home_device_.load(std::memory_order_relaxed);
   }
@@ -163,25 +152,25 @@ class LaneDriver {
   [[nodiscard]] int memory_node() const noexcept {
     return memory_node_.load(std::memory_order_relaxed);
   }
-  /// For reports. Null: the session has no rails.
+  /// The rail, for reports. Null: the session has no rails.
   [[nodiscard]] std::shared_ptr<const transport::LaneRail> rail() const {
     const MutexLock lock{rail_mutex_};
     return rail_;
   }
 
-  /// Records the fault of an operation that broke the lane; before fail(), the fault of an
-  /// operation on a neighbouring lane. The first fault is kept.
+  /// Records the fault of an operation that broke the lane or, before fail(), of an operation on a
+  /// neighbouring lane. Keeps the first fault.
   void blame(LaneFault fault) noexcept {
     LaneFault none = LaneFault::kNone;
     fault_.compare_exchange_strong(none, fault, std::memory_order_relaxed);
   }
   [[nodiscard]] LaneFault fault() const noexcept { return fault_.load(std::memory_order_relaxed); }
-  /// The lane has broken since the peer's device acknowledged a request no more: its path, or all
-  /// of the server, is down.
+  /// The lane broke because the server's device did not acknowledge a request: the path, or the
+  /// server, is down.
   [[nodiscard]] bool unanswered() const noexcept {
     return unanswered_.load(std::memory_order_relaxed);
   }
-  /// The lane is broken, or about to be: an operation may have ended with that failure already.
+  /// The lane is broken or about to be: an operation may already have ended with that failure.
   [[nodiscard]] bool breaking() const noexcept {
     return breaking_.load(std::memory_order_acquire) || broken();
   }
@@ -189,15 +178,15 @@ class LaneDriver {
   /// The lane is broken, and its posted operations have not ended yet: a thread waits for the
   /// device, or is about to.
   [[nodiscard]] bool ending() const noexcept { return ending_.load(std::memory_order_acquire); }
-  /// Where local memory must be registered: the index of the lane's memory domain.
+  /// The index of the lane's memory domain, with which local memory must be registered.
   [[nodiscard]] virtual std::size_t domain_index() const noexcept { return 0; }
   [[nodiscard]] virtual bool needs_keys() const noexcept { return false; }
-  /// Requests that the lane has in flight at most, as its device has given it; 0: memory is mapped.
-  /// Any thread.
+  /// Requests that the lane has in flight at most, by the limits of its device; 0: memory is
+  /// mapped. Any thread.
   [[nodiscard]] virtual std::uint32_t depth() const noexcept { return 0; }
-  /// The largest transfer of one request.
+  /// Length of the largest transfer of one request.
   [[nodiscard]] virtual std::uint32_t request_bytes_max() const noexcept = 0;
-  /// The batches that are faster when neighbours, on both sides, follow each other.
+  /// The batches that are faster when operations on neighbouring blocks follow each other.
   struct NeighbourGain {
     std::size_t max_operations = 0;  ///< 0: none
     std::uint32_t length_bytes_least = 0;

@@ -9,7 +9,7 @@ bool LaneWaiters::take_descriptor() noexcept { return !std::exchange(descriptor_
 void LaneWaiters::give_descriptor_back() noexcept {
   REMORA_ASSERT(descriptor_taken_, "the caller that took the descriptor gives it back");
   descriptor_taken_ = on_descriptor_ = false;
-  // A caller on the condition may take the descriptor now.
+  // A caller that sleeps on the condition may take the descriptor now.
   wake_condition();
 }
 
@@ -20,7 +20,7 @@ std::uint64_t LaneWaiters::begin_wait() noexcept {
 
 void LaneWaiters::wake_all() noexcept {
   wake_condition();
-  // This thread has polled the completion, so the lane's descriptor may not become readable for the
+  // This thread has polled the completion, so the lane's descriptor may stay unreadable for the
   // caller that sleeps on it.
   if (on_descriptor_) sleep_.wake_descriptor();
 }

@@ -19,21 +19,21 @@ class LaneWaiters {
   LaneWaiters(const LaneWaiters&) = delete;
   LaneWaiters& operator=(const LaneWaiters&) = delete;
 
-  /// True for one caller at a time, until it calls give_descriptor_back().
+  /// Returns true for one caller at a time, until that caller calls give_descriptor_back().
   [[nodiscard]] bool take_descriptor() noexcept;
   void give_descriptor_back() noexcept;
-  /// The caller on the descriptor is about to sleep: from now on a thread that polls a completion
+  /// The caller with the descriptor is about to sleep: from now on a thread that polls a completion
   /// wakes it.
   void announce_sleep() noexcept { on_descriptor_ = true; }
 
-  /// A caller is going to sleep on the condition. Returns the number of wakes so far.
+  /// A caller is about to sleep on the condition. Returns the number of wakes so far.
   [[nodiscard]] std::uint64_t begin_wait() noexcept;
   void end_wait() noexcept {
     REMORA_ASSERT(on_condition_ > 0, "a caller that has begun to wait ends its wait once");
     --on_condition_;
   }
 
-  /// A completion was polled.
+  /// The calling thread has polled a completion.
   void wake() noexcept {
     if (on_condition_ != 0 || on_descriptor_) [[unlikely]]
       wake_all();

@@ -1,6 +1,7 @@
 #pragma once
 
-/// What a record takes from each kind of pair of remora/engine/many.h, and the error of a pair.
+/// Functions that fill a record from each kind of pair of remora/engine/many.h, and the error of a
+/// pair.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,7 @@
 #include <remora/engine/many.h>
 #include <remora/result.h>
 
-#include "client/datapath/operation.h"
+#include "client/datapath/operation_record.h"
 #include "transport/work_request.h"
 
 namespace remora::detail {
@@ -30,7 +31,7 @@ namespace remora::detail {
 template <typename Pair>
 inline constexpr transport::Opcode kOpcodeOf = opcode_of(static_cast<const Pair*>(nullptr));
 
-/// The local memory of a pair, as far as the engine knows it; null for an atomic.
+/// The local memory of a pair, if the engine knows it; null for an atomic.
 [[nodiscard, gnu::always_inline]] inline LocalMemory* memory_of(const ReadPair& pair) noexcept {
   return pair.into.memory();
 }
@@ -44,7 +45,7 @@ inline constexpr transport::Opcode kOpcodeOf = opcode_of(static_cast<const Pair*
   return nullptr;
 }
 
-/// Where the old value of a pair goes; null for a transfer.
+/// Destination of the old value of a pair; null for a transfer.
 [[nodiscard]] inline std::uint64_t* before_of(const ReadPair& /*pair*/) noexcept { return nullptr; }
 [[nodiscard]] inline std::uint64_t* before_of(const WritePair& /*pair*/) noexcept {
   return nullptr;
@@ -54,14 +55,14 @@ inline constexpr transport::Opcode kOpcodeOf = opcode_of(static_cast<const Pair*
   return &pair.before;
 }
 
-/// `error` of the pair of that index, in the region of that name: the subject says both.
+/// `error` with a subject that names the region and the index of the pair.
 [[nodiscard, gnu::cold]] Error of_pair(const Error& error, const std::string& region_name,
                                        std::size_t index) noexcept;
 
 /// The bytes of a transfer.
 struct PairBytes {
   std::uint64_t offset_bytes;  ///< in the region
-  std::byte* local;            ///< a write only reads them
+  std::byte* local;            ///< a write only reads these bytes
   std::size_t length_bytes;
 };
 [[nodiscard, gnu::always_inline]] inline PairBytes bytes_of(const ReadPair& pair) noexcept {
@@ -74,7 +75,7 @@ struct PairBytes {
   return {pair.to.bytes, const_cast<std::byte*>(bytes.data()), bytes.size()};
 }
 
-/// Fills in all that check() needs of a pair, but for the local memory: see memory_of().
+/// Fills in the members that check() needs, except the local memory: see memory_of().
 template <typename Transfer>
 [[gnu::always_inline]] inline void fill_pair(OperationRecord& operation,
                                              const Transfer& pair) noexcept {

@@ -9,7 +9,7 @@
 
 namespace remora::detail {
 
-/// Places for threads, which are never freed: a thread that ends leaves its place to the next one.
+/// A block of places, never freed: a thread that ends leaves its place to another thread.
 struct MappedAccessPlaces {
   using Place = MappedAccess::Place;
   static constexpr std::size_t kPlaces = 64;
@@ -25,7 +25,7 @@ struct MappedAccessPlaces {
     }
     return nullptr;
   }
-  /// The places that follow, made if there are none. Null: there is no memory.
+  /// The next block, made if there is none. Null: out of memory.
   MappedAccessPlaces* follow() noexcept {
     MappedAccessPlaces* after = next.load(std::memory_order_acquire);
     if (after != nullptr) return after;
@@ -47,19 +47,19 @@ namespace {
 using AccessPlace = MappedAccessPlaces::Place;
 
 MappedAccessPlaces g_access_places;
-/// Threads that found no memory for a place share one that says nothing. While there are such,
-/// every grant counts as accessed.
+/// Threads without memory for a place share this one, which marks nothing. While there are such
+/// threads, every grant counts as accessed.
 AccessPlace g_shared_place;
 std::atomic<std::size_t> g_sharing_threads{0};
-/// This thread's AccessPlaceHolder is destroyed.
+/// The AccessPlaceHolder of this thread has been destroyed.
 constinit thread_local bool t_place_given_back = false;
 
-/// A thread's place, until it ends.
+/// Owns the place of a thread until the thread ends.
 struct AccessPlaceHolder {
   AccessPlaceHolder() = default;
   ~AccessPlaceHolder() {
-    // Thread-local objects that are destroyed later may access memory, too: from a new place, which
-    // no other thread takes after them.
+    // Thread-local objects that are destroyed later may access memory, too: they use a new place,
+    // which stays with this thread.
     MappedAccessPlaces::forget_own();
     t_place_given_back = true;
     if (place == &g_shared_place)
@@ -72,8 +72,8 @@ struct AccessPlaceHolder {
   AccessPlace* place = nullptr;
 };
 
-/// In a child of fork(2), before fork() returns: the threads of the parent are not there. What they
-/// accessed at that moment would count as accessed for ever.
+/// Runs in a child of fork(2) before fork() returns. The parent's threads do not exist there, so
+/// their accesses of that moment would count for ever.
 void give_back_places_of_parent() noexcept {
   g_sharing_threads.store(MappedAccessPlaces::is_own(g_shared_place) ? 1 : 0);
   for (MappedAccessPlaces* at = &g_access_places; at != nullptr; at = at->next.load())
@@ -84,7 +84,8 @@ void give_back_places_of_parent() noexcept {
     }
 }
 
-/// Once. Where the C library has no memory for it, a child may find grants accessed.
+/// Registers the handler once. If the C library has no memory for it, a child may find grants
+/// accessed.
 void watch_forks() noexcept {
   static const int registered = ::pthread_atfork(nullptr, nullptr, give_back_places_of_parent);
   (void)registered;
@@ -122,8 +123,8 @@ MappedAccess::Place* MappedAccess::acquire_place() noexcept {
 }
 
 bool MappedAccess::accessed(std::uint64_t serial) noexcept {
-  // A thread that has not passed the barrier yet sees the revocation in its check; the store of one
-  // that has passed it is seen here.
+  // A thread that passes the barrier after this finds the revocation in its check. Of a thread that
+  // has passed it before, this thread sees the store.
   pass_barrier_in_all_threads();
   if (g_sharing_threads.load() != 0) return true;
   for (MappedAccessPlaces* at = &g_access_places; at != nullptr; at = at->next.load())

@@ -1,12 +1,12 @@
 #pragma once
 
-/// The threads that access mapped memory of a grant. Over shm the thread that submits a transfer
-/// copies the bytes, and the server cannot take the mapping back: a revocation has to wait until no
-/// thread is between its check of the grant and the end of its copy, however long that thread has
-/// no processor.
+/// Marks the threads that access mapped memory of a grant. Over shm the thread that submits a
+/// transfer copies the bytes, and the server cannot unmap the memory from the client. So a
+/// revocation waits until no thread is between its check of the grant and the end of its copy, even
+/// if that thread gets no processor for a long time.
 ///
-/// A thread says so in a cache line of its own, with two plain stores; the revocation, which is
-/// rare, bears the cost of the order between them and the check: see accessed(). In a child of
+/// A thread marks its access in its own cache line, by two plain stores. The revocation, which is
+/// rare, pays for the order between these stores and the check: see accessed(). In a child of
 /// fork(2) no thread of the parent accesses anything.
 
 #include <atomic>
@@ -14,19 +14,20 @@
 
 namespace remora::detail {
 
-/// One thread at a time has one of these at most.
+/// The mark of the calling thread, from construction to destruction. A local object: a thread has
+/// at most one of them at a time.
 class MappedAccess {
  public:
-  /// In place of the serial of a grant: of every grant.
+  /// Stands for every grant, in place of a serial.
   static constexpr std::uint64_t kEveryGrant = ~std::uint64_t{0};
 
-  /// From here on a revocation of the grant waits for this thread. Afterwards the thread checks
-  /// that the grant is not revoked, and then accesses the memory. `serial`: RevocableGrant's.
+  /// From here on a revocation of the grant waits for this thread. The thread then checks that the
+  /// grant is not revoked, and accesses the memory. `serial`: see RevocableGrant::serial().
   explicit MappedAccess(std::uint64_t serial) noexcept : place_{t_place} {
     if (place_ == nullptr) [[unlikely]]
       place_ = acquire_place();
     place_->serial.store(serial, std::memory_order_relaxed);
-    // The check comes after the store, as far as the compiler is concerned. accessed() sees to the
+    // Keeps the compiler from moving the check before the store. accessed() orders them on the
     // processor.
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
@@ -34,16 +35,16 @@ class MappedAccess {
   MappedAccess(const MappedAccess&) = delete;
   MappedAccess& operator=(const MappedAccess&) = delete;
 
-  /// Ends the access of this thread, if it has one, before its scope ends.
+  /// Ends the access of this thread, if there is one, before the object is destroyed.
   static void end_early() noexcept {
     if (t_place != nullptr) t_place->serial.store(0, std::memory_order_release);
   }
 
-  /// Whether a thread accesses the grant of that serial, after it was revoked. False: none does,
-  /// and what they have written is visible to the caller. Makes a system call.
+  /// Whether a thread accesses the grant with this serial, after its revocation. False: no thread
+  /// does, and the bytes that threads have written are visible to the caller. Makes a system call.
   ///
-  /// Call it no sooner than some hundred microseconds after the revocation: on kernels without
-  /// membarrier(2), a store of another thread has left its processor by then.
+  /// Call it at least some hundred microseconds after the revocation: on kernels without
+  /// membarrier(2), the stores of other threads have become visible by then.
   [[nodiscard]] static bool accessed(std::uint64_t serial) noexcept;
 
  private:

@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "client/datapath/end_tally.h"
 #include "client/datapath/mapped_access.h"
 
 namespace remora::detail {
@@ -16,21 +17,21 @@ using transport::WireExtent;
 
 namespace {
 
-/// A copy of this length takes about a millisecond. Between two of them the driver checks whether
-/// the server has ended or the deadline has passed.
+/// A copy of this length takes about a millisecond. After each, the driver checks whether the
+/// server has ended or the deadline has passed.
 constexpr std::uint32_t kStepBytes = std::uint32_t{8} << 20U;
 /// Operations in one call of run_batch().
 constexpr std::size_t kMaxBatch = 64;
-/// Copies shorter than this are not worth a task each, however many there are.
+/// Shorter copies are not worth a task each, even if there are many.
 constexpr std::uint64_t kTaskBytes = std::uint64_t{16} << 10U;
 
-/// Blocks shorter than kSmallBytes copy too fast to hide a cache miss: all blocks of a batch are
-/// prefetched before the first copy. Of longer blocks the beginning is prefetched, kAhead
-/// operations ahead. So the misses of random blocks overlap.
+/// Blocks shorter than kSmallBytes are copied too fast to hide a cache miss, so all blocks of a
+/// batch are prefetched before the first copy. Of a longer block the driver prefetches the
+/// beginning, kAhead operations before its copy. So the cache misses of random blocks overlap.
 constexpr std::uint64_t kSmallBytes = 1024;
 constexpr std::size_t kAhead = 4;
-/// This much of a block is prefetched; the processor's own prefetcher fetches the rest, once it
-/// sees the direction.
+/// Length of the prefetched beginning of a block. The processor's own prefetcher fetches the rest
+/// once it has seen the direction.
 constexpr std::uint32_t kAheadBytes = 256;
 constexpr std::uint32_t kLineBytes = 64;
 
@@ -126,7 +127,7 @@ void MappedMemoryDriver::submit(OperationList operations) noexcept {
     }
   }
   sink.push(*first, operations.count);
-  // All operations of one submission have the same sink, so there is one notifier to tell.
+  // All operations of one submission have the same sink, so there is one notifier.
   if (EventNotifier* const notifier = sink.notifier(); notifier != nullptr) notifier->notify();
 }
 
@@ -138,8 +139,8 @@ void MappedMemoryDriver::run(OperationRecord& operation) noexcept {
   EndTally{metrics_}.add(operation);
 }
 
-/// An operation that found the session interrupted, and had no effect, waits until the session is
-/// resumed or ends, as over the other transports: only then is it known whether the server still
+/// An operation that finds the session interrupted, and has had no effect, waits until the session
+/// is resumed or ends, as over the other transports: only then is it known whether the server still
 /// has the memory.
 void MappedMemoryDriver::carry_out_later(OperationRecord& operation) noexcept {
   while (may_wait(operation)) {
@@ -154,7 +155,7 @@ void MappedMemoryDriver::carry_out_later(OperationRecord& operation) noexcept {
 
 void MappedMemoryDriver::run_all(OperationRecord* first) noexcept {
   std::array<OperationRecord*, kMaxBatch> batch{};
-  Clock::time_point now{};  // the first batch has just been submitted
+  Clock::time_point now{};  // not read for the first batch, which has just been submitted
   while (first != nullptr) {
     std::size_t count = 0;
     std::uint64_t total_bytes = 0;
@@ -171,8 +172,8 @@ void MappedMemoryDriver::run_all(OperationRecord* first) noexcept {
   }
 }
 
-/// Operations in flight are unordered, so the arena may carry out those of a batch at the same
-/// time.
+/// Operations in flight are unordered, so the helper threads may carry out those of a batch at the
+/// same time.
 void MappedMemoryDriver::run_batch(std::span<OperationRecord* const> batch,
                                    std::uint64_t total_bytes) noexcept {
   const auto one = [this, batch](std::size_t i) { carry_out(*batch[i]); };
@@ -201,9 +202,9 @@ void MappedMemoryDriver::move_bytes(Opcode opcode, std::byte* local, std::byte* 
     std::memcpy(to, from, length_bytes);
 }
 
-/// Out of line, so that an operation that is carried out saves no registers for it.
+/// Not inline, so that the usual path saves no registers for it.
 void MappedMemoryDriver::end_unserved(OperationRecord& operation) noexcept {
-  (void)usable();  // stops the driver if the server has gone
+  (void)usable();  // stops the driver if the server has ended
   operation.outcome = session_gone(broken_reason_);
 }
 
@@ -216,7 +217,7 @@ void MappedMemoryDriver::carry_out(OperationRecord& operation) noexcept {
   if (!is_atomic(request.opcode)) {
     if (request.opcode != Opcode::kFlush)
       move_bytes(request.opcode, request.local, remote, request.length_bytes);
-    else  // a full barrier: a thread that looks later sees what was copied
+    else  // a full barrier, so that threads that read later see the copied bytes
       order_.exchange(true);
     return;
   }
@@ -234,7 +235,7 @@ void MappedMemoryDriver::copy_in_steps(OperationRecord& operation) noexcept {
   while (done < operation.length_bytes) {
     const bool late = done > 0 && Clock::now() >= operation.deadline;
     if (late || !usable()) {
-      // A write that stops here has had a part of its effect.
+      // A write that stops here has written some of its bytes.
       const bool uncertain = transport::is_write(operation.request.opcode) && done > 0;
       const Reason why = late ? Reason::kExpired : broken_reason_.load();
       operation.outcome = uncertain ? Outcome::failure(Code::kIndeterminate, why)
@@ -253,18 +254,18 @@ void MappedMemoryDriver::copy_in_steps(OperationRecord& operation) noexcept {
   }
 }
 
-/// Delivers the operation's notification. Runs in the caller's thread, since a thread of the arena
-/// never waits.
+/// Delivers the operation's notification. Runs in the caller's thread, since helper threads never
+/// wait.
 void MappedMemoryDriver::tell(OperationRecord& operation) noexcept {
   if (operation.whole || operation.notice_grant == 0 || !operation.outcome.ok) return;
-  // The bytes are copied: a revocation does not wait for the server's application.
+  // The copy is done, so a revocation need not wait for the server's application.
   MappedAccess::end_early();
   const Status told = notifier_({.grant_id = operation.notice_grant,
                                  .offset_bytes = operation.offset_bytes,
                                  .length_bytes = operation.length_bytes,
                                  .tag = operation.notice_tag},
                                 operation.deadline);
-  // The bytes are written, even if the notification is not delivered.
+  // The bytes are written even if the notification is not delivered.
   if (!told) operation.outcome = Outcome::failure(Code::kIndeterminate, told.error().reason());
 }
 

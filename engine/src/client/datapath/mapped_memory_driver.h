@@ -1,14 +1,15 @@
 #pragma once
 
-/// Drives remote memory that is mapped into this process: an operation is a copy or a CPU atomic in
-/// the thread that submits it. The engine's arena helps with large transfers and with batches of
-/// large ones. The threads share nothing, so there is no lock. A thread that tells another one that
-/// an operation has completed synchronises by that, as with any memory.
+/// Carries out operations on remote memory that is mapped into this process: an operation is a copy
+/// or a CPU atomic in the thread that submits it. The engine's helper threads help with large
+/// transfers and with batches of large operations. The threads share no state, so there is no lock.
+/// A thread that tells another thread of a completed operation synchronises by that, as with any
+/// memory.
 ///
-/// An operation that finds the session interrupted, and has had no effect, waits until the session
-/// is resumed or ends, within its deadline, as over the other transports. A synchronous caller
-/// waits in its call. The driver keeps operations of a queue, under a lock that no other path
-/// takes, and the queue's owner carries them out in its next wait().
+/// An operation that finds the session interrupted, and has had no effect, waits within its
+/// deadline until the session is resumed or ends, as over the other transports. A synchronous
+/// caller waits in its call. The driver keeps operations of a queue, under a lock that no other
+/// path takes, and the queue's owner carries them out in its next wait().
 
 #include <atomic>
 #include <cstdint>
@@ -21,24 +22,27 @@
 
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/lane_driver.h"
+#include "client/datapath/operation_list.h"
 #include "client/datapath/parallel_copy.h"
 #include "transport/client_endpoint.h"
 #include "transport/notice.h"
 
 namespace remora::detail {
 
+/// The session owns it. Thread-safe.
 class MappedMemoryDriver final : public LaneDriver {
  public:
-  /// Tells the serving application of a write; blocks until the server has taken it.
+  /// Notifies the serving application of a write; blocks until the server has accepted the
+  /// notification.
   using Notifier = std::function<Status(const transport::Notice&, Deadline)>;
 
   /// Called for a synchronous operation that finds its session interrupted. Waits until the session
   /// is resumed or ends, at most until the operation's deadline. An outcome that is ok: the
-  /// operation goes on. Another outcome: the operation ends with it. Nothing: this thread may not
-  /// wait, or there is nothing to wait for.
+  /// operation continues. Another outcome: the operation ends with it. Nothing: this thread may not
+  /// wait, or the session is not interrupted.
   using SessionAwaiter = std::function<std::optional<Outcome>(const OperationRecord&)>;
-  /// The same for an operation that the driver keeps; never waits. Nothing: the session is still
-  /// interrupted.
+  /// As SessionAwaiter, for an operation that the driver keeps; never waits. Nothing: the session
+  /// is still interrupted.
   using SessionLook = std::function<std::optional<Outcome>(const OperationRecord&)>;
 
   MappedMemoryDriver(transport::DirectPath path, std::shared_ptr<ParallelCopy> copier,
@@ -46,7 +50,7 @@ class MappedMemoryDriver final : public LaneDriver {
                      SessionAwaiter await_session, SessionLook look_at_session);
   ~MappedMemoryDriver() override;
 
-  /// On return the operations are done, and the server has been told of writes that notify it;
+  /// On return the operations have ended, and the server has accepted their notifications;
   /// operations that wait for an interrupted session are kept. Long copies check the deadline and
   /// the server every few MiB.
   void submit(OperationList operations) noexcept override;
@@ -65,9 +69,9 @@ class MappedMemoryDriver final : public LaneDriver {
   /// The same server serves the same memory, so the mapping stays.
   void go_on() noexcept override;
   [[nodiscard]] std::uint32_t request_bytes_max() const noexcept override;
-  /// The processor prefetches across neighbours. For shorter operations the sort costs more than it
-  /// saves. With more operations their records, which are then visited out of order, no longer stay
-  /// in the cache.
+  /// The processor prefetches from one block to the next. For shorter operations the sort costs
+  /// more than it saves; with more operations, their records, which are visited out of order, do
+  /// not stay in the cache.
   [[nodiscard]] NeighbourGain neighbour_gain() const noexcept override {
     return {.max_operations = 4096, .length_bytes_least = 1024};
   }
@@ -105,12 +109,12 @@ class MappedMemoryDriver final : public LaneDriver {
   SessionLook look_at_session_;
   std::atomic<Reason> broken_reason_{Reason::kNone};
   std::atomic<bool> ended_{false};       ///< for good
-  std::atomic<std::uint64_t> stops_{0};  ///< how often broken_ was set
-  /// Operations in `waiting_`, and those that their owner has taken out to look at.
+  std::atomic<std::uint64_t> stops_{0};  ///< number of times that broken_ was set
+  /// Operations in `waiting_`, and those that their owner has taken out to check.
   std::atomic<std::size_t> waiting_count_{0};
   Mutex waiting_mutex_;
   OperationList waiting_ REMORA_GUARDED_BY(waiting_mutex_);
-  std::uint64_t changes_ REMORA_GUARDED_BY(waiting_mutex_) = 0;  ///< of the awaited session
+  std::uint64_t changes_ REMORA_GUARDED_BY(waiting_mutex_) = 0;  ///< of the session
   Condition changed_;
   alignas(64) std::atomic<bool> order_{false};
 };

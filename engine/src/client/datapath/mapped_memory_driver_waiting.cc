@@ -1,9 +1,11 @@
-/// Operations over mapped memory that found their session interrupted before they had any effect.
+/// Operations over mapped memory that find their session interrupted before they have had an
+/// effect.
 
 #include <algorithm>
 
 #include <remora/assert.h>
 
+#include "client/datapath/end_tally.h"
 #include "client/datapath/mapped_access.h"
 #include "client/datapath/mapped_memory_driver.h"
 #include "client/datapath/revocable_grant.h"
@@ -12,18 +14,18 @@ namespace remora::detail {
 
 namespace {
 
-/// A sleeping owner wakes at least this often to check its deadline.
+/// The owner of waiting operations wakes at least this often to check their deadlines.
 constexpr std::chrono::milliseconds kMaxSessionSleep{100};
 
 }  // namespace
 
-/// True: the operation found the session interrupted, and no byte of it has reached the region.
+/// True: the operation found the session interrupted, and none of its bytes has reached the region.
 bool MappedMemoryDriver::may_wait(const OperationRecord& operation) noexcept {
   return !operation.outcome.ok && operation.outcome.code == Code::kConnectionLost &&
          (operation.whole || operation.planned_bytes == 0);
 }
 
-/// The rest of submit(), when the session was interrupted before or during it.
+/// The rest of submit() if the session is interrupted before or during it.
 void MappedMemoryDriver::submit_interrupted(OperationList operations) noexcept {
   EventNotifier* const notifier = operations.first->sink->notifier();
   OperationList kept;
@@ -41,7 +43,8 @@ void MappedMemoryDriver::submit_interrupted(OperationList operations) noexcept {
     waiting_count_.fetch_add(kept.count, std::memory_order_relaxed);
     keep(kept);
   }
-  // The owner looks at the kept operations at once: the session may have been resumed meanwhile.
+  // The owner checks the kept operations at once, since the session may have been resumed
+  // meanwhile.
   if (notifier != nullptr) notifier->notify();
 }
 
@@ -69,7 +72,7 @@ void MappedMemoryDriver::end_wait_of_one() noexcept {
   REMORA_ASSERT(before > 0, "an operation that waits for the session ends once");
 }
 
-/// By the sink's owner.
+/// The owner of the sink calls it.
 void MappedMemoryDriver::end(OperationRecord& operation) noexcept {
   EndTally{metrics_}.add(operation);
   operation.sink->push(operation);
@@ -78,7 +81,7 @@ void MappedMemoryDriver::end(OperationRecord& operation) noexcept {
 /// True: the operation has ended. False: the session is still interrupted.
 bool MappedMemoryDriver::settle(OperationRecord& operation) noexcept {
   while (may_wait(operation)) {
-    // The owner may be a poller, which no grant asks to end its call first.
+    // The owner may be a poller, whose call no revocation can end first.
     const MappedAccess access{MappedAccess::kEveryGrant};
     const std::optional<Outcome> found = look_at_session_(operation);
     const bool ends = found && !found->ok;
@@ -95,9 +98,9 @@ bool MappedMemoryDriver::settle(OperationRecord& operation) noexcept {
   return true;
 }
 
-/// By the sink's owner. Looks at the waiting operations of `sink`: carries them out if the session
-/// is back, and ends those that are past their deadlines. Returns the value of changes_ before the
-/// look.
+/// The owner of the sink calls it. Carries out the waiting operations of `sink` if the session is
+/// resumed, and ends those that are past their deadlines. Returns the value of changes_ before it
+/// began.
 std::uint64_t MappedMemoryDriver::settle_those_of(CompletionSink& sink) noexcept {
   OperationList ours;
   MutexLock lock{waiting_mutex_};
@@ -107,7 +110,7 @@ std::uint64_t MappedMemoryDriver::settle_those_of(CompletionSink& sink) noexcept
                      [&](OperationRecord& each) { ours.append(each); });
     if (ours.empty()) return seen;
     lock.unlock();
-    // Without the lock: settle() may copy for a long time, and asks the session.
+    // Without the lock, since settle() may copy for a long time, and calls the session.
     OperationList left;
     while (!ours.empty()) {
       OperationRecord& operation = ours.take_first();
@@ -120,8 +123,8 @@ std::uint64_t MappedMemoryDriver::settle_those_of(CompletionSink& sink) noexcept
     }
     lock.lock();
     waiting_.splice(left);
-    // wake_owners() tells only owners of operations in waiting_. A change since the look could have
-    // missed these operations, so this looks again.
+    // wake_owners() notifies only owners of operations in waiting_. A change meanwhile may have
+    // missed these operations, so this loop runs again.
     if (changes_ == seen) return seen;
   }
 }
@@ -150,8 +153,8 @@ void MappedMemoryDriver::progress_and_arm(CompletionSink& sink,
   if (waiting_count_.load(std::memory_order_relaxed) != 0) (void)settle_those_of(sink);
 }
 
-/// Gives waiting operations that are past their deadlines their outcome: they have no effect from
-/// here on, even if their owner looks late.
+/// Sets the outcome of waiting operations that are past their deadlines, so that they have no
+/// effect from here on, even if their owner checks late.
 void MappedMemoryDriver::time_out_overdue() noexcept {
   const Clock::time_point now = Clock::now();
   const MutexLock lock{waiting_mutex_};
@@ -172,15 +175,16 @@ bool MappedMemoryDriver::cancel(OperationRecord& operation) noexcept {
   return true;
 }
 
-/// A waiting operation has had no effect. Once its grant is revoked it has none: its owner checks
-/// the grant before it carries the operation out. What is left are threads that copy.
+/// A waiting operation has had no effect. Once its grant is revoked it will have none, since its
+/// owner checks the grant before it carries the operation out. So only threads that copy are left
+/// to check.
 bool MappedMemoryDriver::carries(const RevocableGrant& grant) noexcept {
   if (waiting_count_.load(std::memory_order_relaxed) != 0 && grant.revoked() != Reason::kNone)
     wake_owners();
   return MappedAccess::accessed(grant.serial());
 }
 
-/// Wakes the owners of the waiting operations, also those that rest.
+/// Wakes the owners of the waiting operations, also owners that sleep.
 void MappedMemoryDriver::wake_owners() noexcept {
   const MutexLock lock{waiting_mutex_};
   ++changes_;

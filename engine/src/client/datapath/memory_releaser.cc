@@ -41,9 +41,9 @@ Status MemoryReleaser::watch(EventLoop& loop) {
   return {};
 }
 
-/// The last handle has gone.
+/// The last handle was destroyed.
 void MemoryReleaser::release(LocalMemory* memory) noexcept {
-  std::unique_ptr<LocalMemory> last{memory};  // behind the lock: deregistering takes its time
+  std::unique_ptr<LocalMemory> last{memory};  // deregistered after the lock
   const MutexLock lock{mutex_};
   last->set_released(releases_.fetch_add(1, std::memory_order_relaxed) + 1);
   if (closed_ || !in_use(*last)) return;
@@ -63,7 +63,7 @@ void MemoryReleaser::sweep() noexcept {
   {
     const MutexLock lock{mutex_};
     std::unique_ptr<LocalMemory> left = std::move(released_);
-    std::unique_ptr<LocalMemory> kept;  // turned round: the order says nothing
+    std::unique_ptr<LocalMemory> kept;  // in reverse order, which does not matter
     while (left != nullptr) {
       std::unique_ptr<LocalMemory> memory = std::exchange(left, left->take_next());
       std::unique_ptr<LocalMemory>& list = in_use(*memory) ? kept : unused;

@@ -1,15 +1,15 @@
 #pragma once
 
-/// Registered memory whose last handle has gone: deregistered at once, or, where operations that
-/// were taken use it, when the last of them has ended.
+/// Deregisters registered memory after its last handle was destroyed: at once or, if operations use
+/// the memory, when the last of them has ended.
 ///
-/// A count of the operations in flight for each memory would cost two atomics an operation, on one
-/// cache line for all threads. Instead the release looks for the memory in the tables of the
-/// engine's queues: each place names its memory from the taking of an operation until its
-/// completion has been handed out. Operations that are in no table count themselves
-/// (LocalMemory::begin_use()): those of synchronous calls, and those that wait for a place.
+/// A count of operations for each memory would cost two atomics for each operation, on a cache line
+/// that all threads share. Instead, the release searches the tables of the engine's queues: each
+/// place names its memory from the time when the queue takes an operation until it hands out the
+/// completion. Operations that are in no table count themselves (LocalMemory::begin_use()): those
+/// of synchronous calls, and those that wait for a place.
 ///
-/// The application releases a handle only after the calls that used it, as with any object. So the
+/// The application destroys a handle only after the calls that used it, as with any object. So the
 /// release sees every operation that uses the memory.
 
 #include <cstddef>
@@ -23,11 +23,12 @@
 #include "base/event_loop.h"
 #include "base/timer_fd.h"
 #include "client/datapath/local_memory.h"
-#include "client/datapath/operation.h"
+#include "client/datapath/operation_record.h"
 
 namespace remora::detail {
 
-/// Thread-safe, unless said otherwise. Shared by an engine and the memory registered with it.
+/// Shared by an engine and the memory registered with it. Thread-safe, unless a function says
+/// otherwise.
 class MemoryReleaser : public std::enable_shared_from_this<MemoryReleaser> {
  public:
   MemoryReleaser() = default;
@@ -35,23 +36,24 @@ class MemoryReleaser : public std::enable_shared_from_this<MemoryReleaser> {
   MemoryReleaser(const MemoryReleaser&) = delete;
   MemoryReleaser& operator=(const MemoryReleaser&) = delete;
 
-  /// A handle of `bytes`; its copies share it.
+  /// A handle of `bytes`; its copies share the memory.
   std::shared_ptr<LocalMemory> handle(std::span<std::byte> bytes);
 
-  /// From now on sweeps in the thread of `loop` while released memory is in use. Once, before the
-  /// first table; `loop` lives until close(). Errors: kSystem.
+  /// From now on the thread of `loop` calls sweep() while released memory is in use. Call it once,
+  /// before the first table; `loop` lives until close(). Errors: kSystem.
   Status watch(EventLoop& loop);
-  /// Deregisters the released memory that no operation uses any more.
+  /// Deregisters released memory that no operation uses.
   void sweep() noexcept;
-  /// The engine ends: there is no table any more, and no operation.
+  /// The engine ends: there are no tables and no operations.
   void close() noexcept;
 
-  /// The number of releases so far: see OperationRecord::name_several().
+  /// Number of releases so far: see OperationRecord::name_several().
   [[nodiscard]] std::uint64_t releases() const noexcept {
     return releases_.load(std::memory_order_relaxed);
   }
 
-  /// The places of a queue, for as long as it lives. Empty: of a queue that needs no registration.
+  /// Registers the places of a queue, as long as the queue lives. A default-made one is for a queue
+  /// that needs no registrations.
   class Table {
    public:
     Table() = default;
@@ -84,15 +86,15 @@ class MemoryReleaser : public std::enable_shared_from_this<MemoryReleaser> {
   void release(LocalMemory* memory) noexcept;
   [[nodiscard]] bool in_use(const LocalMemory& memory) const noexcept REMORA_REQUIRES(mutex_);
 
-  Mutex mutex_;  ///< never locked with a lane taken
+  Mutex mutex_;  ///< never locked by a thread that holds a lane
   std::vector<const Table*> tables_ REMORA_GUARDED_BY(mutex_);
-  /// Without a handle, and in use: the latest first.
+  /// Released memory that operations use; the latest release first.
   std::unique_ptr<LocalMemory> released_ REMORA_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> releases_{0};
   bool closed_ REMORA_GUARDED_BY(mutex_) = false;
   EventLoop* loop_ REMORA_GUARDED_BY(mutex_) = nullptr;
   EventLoop::Token watch_ REMORA_GUARDED_BY(mutex_) = 0;
-  TimerFd timer_;  ///< opened with mutex_ locked; thread-safe from then on
+  TimerFd timer_;  ///< open() is called with mutex_ locked; thread-safe after that
 };
 
 }  // namespace remora::detail

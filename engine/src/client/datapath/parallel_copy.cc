@@ -9,7 +9,8 @@
 namespace remora::detail {
 
 namespace {
-/// A piece that one task copies: long against the cost of a task, short against a transfer.
+/// The piece that one task copies: it takes long compared with the cost of a task, and is short
+/// compared with a transfer.
 constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;
 }  // namespace
 

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Copies in parallel: by the calling thread and the engine's helpers, as far as the system has
-/// given threads for them. A helper that copies waits for memory only.
+/// Copies in parallel: on the calling thread and on the engine's helpers, if the system gives
+/// threads for them. A helper that copies waits for nothing but memory.
 
 #include <cstddef>
 #include <functional>
@@ -13,10 +13,10 @@ namespace remora::detail {
 
 class HelperThreads;
 
-/// Thread-safe: calls from several threads share the helpers.
+/// The engine owns it. Thread-safe: concurrent calls share the helpers.
 class ParallelCopy {
  public:
-  /// Below this many bytes one thread is faster: starting a task costs some microseconds, waking a
+  /// Below this length one thread is faster: to start a task costs some microseconds, to wake a
   /// helper some tens. Measured by tests/bench/bench_shm_vs_memcpy.
   static constexpr std::size_t kThresholdBytes = std::size_t{512} << 10U;
 
@@ -30,10 +30,10 @@ class ParallelCopy {
   [[nodiscard]] bool worth_it(std::size_t length_bytes) const noexcept {
     return helpers_ != nullptr && length_bytes >= kThresholdBytes;
   }
-  /// As memcpy. Blocks until done.
+  /// As memcpy(3). Blocks until all bytes are copied.
   void copy(std::byte* to, const std::byte* from, std::size_t length_bytes) noexcept;
-  /// Calls `one` for 0 … count - 1, in any order, on any of the threads. Blocks until done.
-  /// Allocates nothing for a std::ref to a callable.
+  /// Calls `one` for 0 … count - 1, in any order, on any of the threads. Blocks until all calls
+  /// have returned. Allocates nothing if `one` holds a std::ref to a callable.
   void for_each(std::size_t count, const std::function<void(std::size_t)>& one) noexcept;
 
  private:

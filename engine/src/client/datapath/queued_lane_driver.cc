@@ -44,7 +44,7 @@ QueuedLaneDriver::QueuedLaneDriver(std::unique_ptr<transport::Lane> lane, Option
   if (auto events = FdSet::create(); events && events->add(lane_->event_fd()))
     events_.emplace(std::move(*events));
   else
-    options_.revivable = false;  // no descriptors are left: no lane will follow
+    options_.revivable = false;  // no descriptors are left, so no lane will follow
 }
 
 QueuedLaneDriver::~QueuedLaneDriver() {
@@ -62,7 +62,8 @@ void QueuedLaneDriver::submit(OperationList operations) noexcept {
   release_lane(Release::kAtOnce);
 }
 
-/// Leaves operations to the lane's holder. True: it has gone, and this thread has taken the lane.
+/// Leaves operations for the holder of the lane. True: the holder has released the lane, and this
+/// thread has taken it.
 bool QueuedLaneDriver::put_in_inbox(OperationList& operations) noexcept {
   OperationRecord* const first = std::exchange(operations, {}).first;
   OperationRecord* last = first;
@@ -71,7 +72,7 @@ bool QueuedLaneDriver::put_in_inbox(OperationList& operations) noexcept {
   while (!inbox_.compare_exchange_weak(last->next, first, std::memory_order_acq_rel,
                                        std::memory_order_relaxed)) {
   }
-  // The holder looks at the inbox again after it has released the lane: either it sees these
+  // The holder checks the inbox again after it has released the lane. Either it finds these
   // operations, or this thread finds the lane free.
   if (!mutex_.try_lock()) return false;
   take_inbox();
@@ -86,8 +87,8 @@ void QueuedLaneDriver::run(OperationRecord& operation) noexcept {
   run_in_line(operation, taken);
 }
 
-/// On an idle lane an operation needs no list, no place in the ring, and no sink if it ends at
-/// once.
+/// On an idle lane an operation needs no list and no place in the ring, and no sink if it completes
+/// at once.
 [[gnu::always_inline]] inline void QueuedLaneDriver::run_on_idle_lane(
     OperationRecord& operation) noexcept {
   const std::uint64_t sequence = next_sequence_;
@@ -109,10 +110,11 @@ void QueuedLaneDriver::run(OperationRecord& operation) noexcept {
   release_lane();
 }
 
-/// Goes on with an operation that was posted on an idle lane and has not completed, or has failed.
+/// Continues with an operation that was posted on an idle lane and has not completed, or has
+/// failed.
 void QueuedLaneDriver::run_on(OperationRecord& operation, const transport::PostOutcome& outcome,
                               std::span<LaneCompletion> found) noexcept {
-  // The record belongs to the lane until it is in the sink.
+  // From here on the record belongs to the lane until it is in the sink.
   const Deadline until = operation.deadline;
   std::array<CompletionSink::Run, 1> ring{};
   CompletionSink sink{ring};
@@ -135,7 +137,8 @@ void QueuedLaneDriver::run_on(OperationRecord& operation, const transport::PostO
   if (sink.ready() == 0) wait(sink, 1, DeadlineSource{earliest});
 }
 
-/// Runs the operation behind those of other threads, or behind the lane's holder.
+/// Runs the operation after those of other threads, or after the holder of the lane has released
+/// it.
 void QueuedLaneDriver::run_in_line(OperationRecord& operation, bool taken) noexcept {
   const Deadline until = operation.deadline;
   std::array<CompletionSink::Run, 1> ring{};
@@ -154,8 +157,8 @@ void QueuedLaneDriver::run_in_line(OperationRecord& operation, bool taken) noexc
   wait(sink, 1, DeadlineSource{earliest});
 }
 
-/// Another thread left operations after this one's last look at the inbox. This thread posts them,
-/// unless another one has the lane now: then that one does.
+/// Another thread has left operations after this thread's last check of the inbox. This thread
+/// posts them, unless another thread holds the lane now: then that thread does.
 void QueuedLaneDriver::post_inbox_and_release(Release release) noexcept {
   while (mutex_.try_lock()) {
     take_inbox();
@@ -165,7 +168,7 @@ void QueuedLaneDriver::post_inbox_and_release(Release release) noexcept {
   }
 }
 
-/// Takes over the operations that other threads have left in the inbox.
+/// Moves the operations that other threads have left from the inbox to the backlog.
 void QueuedLaneDriver::take_inbox() noexcept {
   if (inbox_.load(std::memory_order_relaxed) == nullptr) return;
   OperationList left;
@@ -183,7 +186,7 @@ void QueuedLaneDriver::add_to_backlog(OperationList& operations) noexcept {
   backlog_.splice(operations);
   if (!end_.for_good) [[likely]]
     return;
-  // An operation that comes to a lane that has broken before is no victim.
+  // An operation that is submitted after the lane broke is not a victim.
   end_.victims_ended = true;
   EndTally tally{metrics_, cells_.recorder()};
   fail_backlog(tally);
@@ -218,11 +221,11 @@ void QueuedLaneDriver::wait(CompletionSink& sink, std::size_t at_least,
         expire(now);
         post_backlog();
         deadline = earliest_deadline();
-        // The same deadline again: expire() has ended the operation, or release_lane() will below.
+        // The same deadline again: expire() has ended its operation, or release_lane() will below.
         if (deadline <= now) deadline = now + kMaxSleep;
       } else if (ready < at_least && waited >= options_.spin) {
         if (!lock.owns_lock()) lock.lock();
-        // While this thread waited for the lock, its holder may have completed the operations.
+        // While this thread waited for the lock, the holder may have completed the operations.
         const Deadline until = std::min(deadline, now + kMaxSleep);
         if (sink.ready() < at_least)
           broken() ? sleep_while_broken(lock, until) : sleep(lock, until);
@@ -241,7 +244,7 @@ void QueuedLaneDriver::progress_and_arm(CompletionSink& sink,
                                         DeadlineSource earliest_deadline) noexcept {
   if (!lock_unless_ending()) return;  // the thread that ends the lane notifies the sink
   take_inbox();
-  // Armed before looking: the lane signals a completion that comes after the look.
+  // Armed before the check, so that the lane signals a completion that comes after it.
   if (!broken()) {
     lane_->drain_events();
     (void)lane_->arm();
@@ -263,13 +266,13 @@ bool QueuedLaneDriver::cancel(OperationRecord& operation) noexcept {
     EndTally tally{metrics_, cells_.recorder()};
     finish(operation, tally);
   }
-  post_backlog();  // operations that other threads left, or that were waiting for room
+  post_backlog();  // operations that other threads left, or that waited for room
   release_lane(Release::kAtOnce);
   return withdrawn;
 }
 
 void QueuedLaneDriver::settle_events() noexcept {
-  // A thread that has pushed tells the notifier before it releases the lane, or waits for a device.
+  // A thread that has pushed notifies before it releases the lane or waits for a device.
   if (lock_unless(waits_for_device_)) release_lane(Release::kAtOnce);
 }
 
@@ -280,8 +283,8 @@ void QueuedLaneDriver::tell_notifier() noexcept {
 void QueuedLaneDriver::fail(Reason reason) noexcept {
   mutex_.lock();
   take_inbox();
-  // The reason of a lane that has broken before is that of its posted requests. An operation that
-  // waits for another lane ends for `reason`.
+  // If the lane is broken already, its posted requests end for the reason why it broke. Operations
+  // that wait for another lane end for `reason`.
   if (ending()) end_lane();
   options_.revivable = false;
   end_hold();
@@ -294,14 +297,13 @@ void QueuedLaneDriver::fail(Reason reason) noexcept {
 
 void QueuedLaneDriver::progress() noexcept {
   poll_completions();
-  // Operations in the backlog may have run out of time. They end without breaking the lane, as long
-  // as they are not posted.
+  // Unposted operations may be past their deadlines. They end without breaking the lane.
   if (!backlog_.empty())
     if (const Clock::time_point now = Clock::now(); now >= backlog_expires_) expire_backlog(now);
   post_backlog();
 }
 
-/// Posts operations of the backlog as a chain, as far as there is room.
+/// Posts operations of the backlog as a chain, as far as the lane has room.
 void QueuedLaneDriver::post_backlog() noexcept {
   if (backlog_.empty() || broken()) return;
   const std::size_t room = limits_.depth - (next_sequence_ - retired_sequence_);
@@ -316,7 +318,7 @@ void QueuedLaneDriver::post_backlog() noexcept {
     chain_.end = kNowhere;
     if (!plan(operation, room - chain_.length)) break;
     backlog_.take_first();
-    // A request of it has failed, and none is in flight any more: the rest is not sent.
+    // One of its requests has failed and none is in flight, so the rest is not sent.
     if (operation.requests_in_flight == 0) {
       EndTally tally{metrics_, cells_.recorder()};
       finish(operation, tally);
@@ -325,7 +327,7 @@ void QueuedLaneDriver::post_backlog() noexcept {
   if (chain_.length != 0) post_chain();
 }
 
-/// Puts the first operation of the backlog, which is whole, into the chain, and the operations that
+/// Adds the first operation of the backlog, which is whole, to the chain, with the operations that
 /// follow it.
 [[gnu::always_inline]] inline void QueuedLaneDriver::add_whole(std::size_t room) noexcept {
   OperationRecord* at = backlog_.first;
@@ -349,7 +351,7 @@ void QueuedLaneDriver::post_backlog() noexcept {
     end = at->request.remote_address + at->request.length_bytes;
     bytes += at->request.length_bytes;
     at = at->next;
-    // An operation that begins where this one ends is joined to it, in the next call.
+    // The next call joins an operation that begins where this one ends.
   } while (place != behind && at->follows && at->request.remote_address != end);
   const auto count = static_cast<std::size_t>(place - begin);
   chain_.length += count;
@@ -373,7 +375,8 @@ void QueuedLaneDriver::post_chain() noexcept {
       outcome.taken == chain_.length || (outcome.taken < chain_.length && outcome.error != 0),
       "a lane takes the whole chain, or says why it does not");
   next_sequence_ += outcome.taken;
-  // For a whole operation the place tells that: it is in the ring, or in the backlog.
+  // The place of a whole operation tells whether it was posted: it is in the ring or in the
+  // backlog.
   if (std::exchange(chain_.any_split, false))
     for (std::uint64_t at = first; at < next_sequence_; at += posted_at(at).request_count())
       posted_at(at).operation->any_posted = true;
@@ -383,19 +386,19 @@ void QueuedLaneDriver::post_chain() noexcept {
     refuse_rest(outcome, first);
 }
 
-/// The number of signaled requests in the chain just posted.
+/// Number of signaled requests in the chain that was posted last.
 std::size_t QueuedLaneDriver::signaled_count(const transport::PostOutcome& outcome) const noexcept {
   const std::size_t end = outcome.taken == chain_.length ? 1 : 0;
   const std::size_t within = chain_.length > 1 ? lane_->signaled_within() : 0;
   return std::min(outcome.taken, end + within);
 }
 
-/// The lane did not take all of the chain that begins at sequence `first`.
+/// The lane did not take the whole chain that begins at sequence `first`.
 void QueuedLaneDriver::refuse_rest(const transport::PostOutcome& outcome,
                                    std::uint64_t first) noexcept {
   log::debug("lane: a chain of {} was refused after {}: errno {}", chain_.length, outcome.taken,
              outcome.error);
-  // A lane that refuses a request is broken. The requests that it did not take never left.
+  // A lane that refuses a request is broken. The requests that it did not take were never sent.
   end_.reason = Reason::kLaneBroken;
   {
     EndTally tally{metrics_, cells_.recorder()};
@@ -410,7 +413,7 @@ void QueuedLaneDriver::refuse_rest(const transport::PostOutcome& outcome,
   break_lane(Reason::kLaneBroken);
 }
 
-/// Sleeps until something completes, or `until`; returns with the lock.
+/// Sleeps until an operation completes, or `until`; returns with the lock.
 void QueuedLaneDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until) noexcept {
   if (waiters_.take_descriptor()) {
     if (lane_->arm() && !poll_completions()) {
@@ -434,7 +437,7 @@ void QueuedLaneDriver::sleep(std::unique_lock<LightMutex>& lock, Deadline until)
   progress();
 }
 
-/// As sleep(), without a lane: until another one follows, or the driver has ended for good.
+/// As sleep(), while the driver has no lane: until it has the next one, or has ended for good.
 void QueuedLaneDriver::sleep_while_broken(std::unique_lock<LightMutex>& lock,
                                           Deadline until) noexcept {
   sleep_until_woken(lock, until);

@@ -1,9 +1,9 @@
 /// How the lane of a QueuedLaneDriver breaks and ends, and how another lane follows it.
 ///
-/// break_lane() stops posting. end_lane() waits until the device does not touch the buffers of the
-/// posted requests any more, and ends their operations. A caller that may wait runs end_lane() when
-/// it releases the lane. For another caller a thread of the session does so: end_broken_lane().
-/// replace() and go_on() give the driver its next lane.
+/// break_lane() stops posting. end_lane() waits until the device no longer accesses the buffers of
+/// the posted requests, and ends their operations. A caller that may wait calls end_lane() when it
+/// releases the lane. For other callers a thread of the session does: end_broken_lane(). replace()
+/// and go_on() give the driver its next lane.
 
 #include <algorithm>
 #include <utility>
@@ -16,12 +16,12 @@
 namespace remora::detail {
 
 namespace {
-/// How long a broken lane may take to flush. Then the driver closes it, with the requests that are
+/// Time for a broken lane to flush. After it the driver closes the lane, with the requests that are
 /// left. Lanes that are moved to the error state together flush at the same time.
 constexpr std::chrono::milliseconds kFlushTimeout{200};
 }  // namespace
 
-/// Begins the lane's time to flush. A thread that waits for the flush later keeps the same limit.
+/// Begins the time for the flush. A thread that waits for the flush later uses the same limit.
 void QueuedLaneDriver::move_to_error() noexcept {
   Clock::rep none = 0;
   flush_by_.compare_exchange_strong(none,
@@ -29,7 +29,7 @@ void QueuedLaneDriver::move_to_error() noexcept {
   lane_->move_to_error();
 }
 
-/// From here on the lane posts nothing. The thread that releases it sees to its end.
+/// From here on the lane posts nothing. The thread that releases it ends it, or has it ended.
 void QueuedLaneDriver::break_lane(Reason reason) noexcept {
   if (broken()) return;
   ending_.store(true, std::memory_order_release);
@@ -39,17 +39,17 @@ void QueuedLaneDriver::break_lane(Reason reason) noexcept {
   move_to_error();
 }
 
-/// Ends a lane that has broken. Waits for the flush and, where the device has not flushed in time,
-/// until it has destroyed its queues.
+/// Ends a broken lane. Waits for the flush; if the device does not flush in time, waits until the
+/// device has destroyed the queues.
 void QueuedLaneDriver::end_lane() noexcept {
   REMORA_ASSERT(broken(), "only a lane that has broken ends");
   end_.for_good = !options_.revivable;
-  // The flush makes events: a thread that watches the descriptor would not sleep.
+  // The flush makes events, for which a thread that watches the descriptor would wake.
   lane_->drain_events();
   if (events_) events_->remove(lane_->event_fd());
   take_flushed(Deadline{Clock::duration{flush_by_.load()}});
-  // After close() no buffer is touched any more, so operations that have not completed may end. A
-  // device can be slow to close a lane: when all requests have completed, no caller waits for it.
+  // After close() the device accesses no buffer, so operations that have not completed may end. A
+  // device can be slow to close a lane: if all requests have completed, no caller waits for it.
   wait_for_device([this, all_flushed = retired_sequence_ == next_sequence_] {
     all_flushed ? lane_->close_later() : lane_->close();
   });
@@ -70,7 +70,7 @@ void QueuedLaneDriver::interrupt(Reason reason) noexcept {
   end_hold();
   break_lane(reason);
   if (ending()) end_lane();
-  // A lease would keep a device that has gone.
+  // A lease would keep a device that has failed.
   if (options_.cache != nullptr)
     backlog_.extract(
         [&](OperationRecord& operation) {
@@ -82,12 +82,11 @@ void QueuedLaneDriver::interrupt(Reason reason) noexcept {
   release_lane();
 }
 
-/// While it holds, the driver counts as broken, so that no thread posts: operations come into the
-/// backlog, and their owners sleep until they are woken. No handler is called, since nothing has
-/// failed.
+/// Meanwhile the driver counts as broken, so that no thread posts: operations go to the backlog,
+/// and their owners sleep until they are woken. No handler is called, since nothing has failed.
 bool QueuedLaneDriver::hold(Deadline until) noexcept {
   mutex_.lock();
-  // As where a lane ends: meanwhile progress_and_arm() and cancel() do not wait for the lane.
+  // As at the end of a lane: meanwhile progress_and_arm() and cancel() do not wait for the lane.
   if (!broken()) ending_.store(true, std::memory_order_release);
   while (!broken() && retired_sequence_ != next_sequence_ && Clock::now() < until)
     if (!poll_completions()) wait_for_device(relax);
@@ -95,7 +94,8 @@ bool QueuedLaneDriver::hold(Deadline until) noexcept {
   if (!broken()) {
     ending_.store(false, std::memory_order_release);
     if (!held) {
-      // For callers that sleep in an event loop, and were sent away; then a look, as ever.
+      // Arms the lane for callers in event loops, whose progress_and_arm() returned at once; then
+      // polls, as usual after arming.
       (void)lane_->arm();
       (void)poll_completions();
     }
@@ -118,7 +118,7 @@ void QueuedLaneDriver::release_hold() noexcept {
   mutex_.lock();
   end_hold();
   take_inbox();
-  // progress_and_arm() did not arm the lane for callers that sleep in an event loop.
+  // progress_and_arm() did not arm the lane for callers in event loops.
   if (!broken()) (void)lane_->arm();
   // As in go_on().
   if (!backlog_.empty()) expire_backlog(Clock::now());
@@ -130,7 +130,7 @@ void QueuedLaneDriver::release_hold() noexcept {
 void QueuedLaneDriver::end_broken_lane() noexcept {
   mutex_.lock();
   take_inbox();
-  // Also those whose owner does not look any more: see CallbackCore::end_overdue().
+  // Also operations whose owner checks no more: see CallbackCore::end_overdue().
   if (!backlog_.empty()) expire_backlog(Clock::now());
   release_lane();
 }
@@ -145,9 +145,9 @@ bool QueuedLaneDriver::lock_unless(const std::atomic<bool>& gives_up) noexcept {
   return true;
 }
 
-/// Releases the lane. Notifies the sink that was pushed to, and after the release calls the
-/// handlers of a refused operation and of a broken lane. Ends a broken lane first, or has another
-/// thread end it and call the handlers.
+/// Releases the lane. Before that, ends a broken lane, or has another thread end it and call the
+/// handlers. Notifies the sink to which operations were pushed and, after the release, calls the
+/// handlers of a refused operation and of a broken lane.
 void QueuedLaneDriver::release_and_tell(Release release) noexcept {
   if (ending() && release == Release::kAtOnce && options_.end_elsewhere) {
     const bool asked = std::exchange(end_.asked, true);
@@ -161,7 +161,7 @@ void QueuedLaneDriver::release_and_tell(Release release) noexcept {
   const Refused refused = std::exchange(refused_, {});
   tell_notifier();
   mutex_.unlock();
-  // Before on_broken_ interrupts the session: the server can still be asked.
+  // Before on_broken_ interrupts the session, since the server can still answer.
   if (refused.first != nullptr) end_refused(refused);
   if (tell && on_broken_) on_broken_();
 }
@@ -182,7 +182,7 @@ void QueuedLaneDriver::finish_begun(EndTally& tally) noexcept {
       });
 }
 
-/// For a lane that has broken before: no lane follows it, so the operations that wait for one end.
+/// For a lane that is broken already: no lane follows, so the operations that wait for one end.
 void QueuedLaneDriver::end_for_good(Reason reason) noexcept {
   if (std::exchange(end_.for_good, true)) return;
   end_.reason = reason;
@@ -206,8 +206,8 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   const std::lock_guard lock{mutex_};
   mutex_.assert_held();
   const transport::Lane::Limits& now = lane->limits();
-  // Checked operations are made for the old limits, and must fit the new ones. The arrays have room
-  // for the depth of the first lane.
+  // Checked operations fit the old limits, and must fit the new ones. The arrays have room for the
+  // depth of the first lane.
   const bool fits = now.transfer_bytes_max >= limits_.transfer_bytes_max &&
                     now.inline_bytes_max >= limits_.inline_bytes_max &&
                     now.writes_zeroes == limits_.writes_zeroes &&
@@ -222,7 +222,8 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   lane_ = std::move(lane);
   set_rail(lane_->rail());
   if (const auto rail = this->rail()) metrics_.rail_lane_opened(rail->device);
-  // Also where the lane before this one did not go on: what waits was checked for an older one.
+  // Also if go_on() was not called for the lane before: waiting operations were checked for an
+  // older lane.
   end_.atomics_moved = end_.atomics_moved || server_device() != before;
   flush_by_.store(0);
   metrics_.lane_opened(lane_->completion_capacity());
@@ -235,8 +236,8 @@ bool QueuedLaneDriver::replace(std::unique_ptr<transport::Lane> lane) noexcept {
   return true;
 }
 
-/// The device may have gone and returned since the waiting operations were checked: their memory
-/// has other keys then, or none, which ends them.
+/// The device may have failed and returned since the waiting operations were checked: then their
+/// memory has other keys, or none, which ends them.
 void QueuedLaneDriver::renew_local_keys() noexcept {
   if (!options_.needs_keys) return;
   EndTally tally{metrics_, cells_.recorder()};
@@ -257,14 +258,14 @@ void QueuedLaneDriver::renew_local_keys() noexcept {
       });
 }
 
-/// Its bytes go through bounce slots instead.
+/// After that, the bytes of the operation are copied through bounce slots.
 void QueuedLaneDriver::release_lost_lease(OperationRecord& operation) noexcept {
   if (!operation.part && operation.lease && options_.cache->lost(operation.lease))
     release_lease(operation);
 }
 
-/// Atomics of two devices are not atomic to each other: those that wait for the lane that was have
-/// not been carried out, and are not.
+/// Atomics of two devices are not atomic to each other. Atomics that wait since the lane before
+/// have not been carried out, and must not be.
 void QueuedLaneDriver::refuse_moved_atomics() noexcept {
   if (!std::exchange(end_.atomics_moved, false)) return;
   EndTally tally{metrics_, cells_.recorder()};
@@ -280,7 +281,7 @@ void QueuedLaneDriver::go_on() noexcept {
   mutex_.lock();
   if (broken() && !ending() && !end_.for_good) {
     take_inbox();
-    // Their owners may free the buffers of operations that are past their deadlines.
+    // Owners of operations that are past their deadlines may free the buffers.
     if (!backlog_.empty()) expire_backlog(Clock::now());
     renew_local_keys();
     refuse_moved_atomics();
@@ -290,7 +291,7 @@ void QueuedLaneDriver::go_on() noexcept {
     unanswered_.store(false, std::memory_order_relaxed);
     broken_.store(false, std::memory_order_release);
     breaking_.store(false, std::memory_order_release);
-    // progress_and_arm() did not arm the broken lane for callers that sleep in an event loop.
+    // progress_and_arm() did not arm the broken lane for callers in event loops.
     (void)lane_->arm();
     {
       EndTally tally{metrics_, cells_.recorder()};

@@ -1,5 +1,5 @@
 /// How operations of a QueuedLaneDriver end: a completion retires requests, and the driver pushes
-/// their operations to their owners' sinks. Also: failures and deadlines.
+/// their operations to the sinks of their owners. Also failures and deadlines.
 /// queued_lane_driver_broken_lane.cc has the end of the lane.
 
 #include <algorithm>
@@ -19,12 +19,13 @@ using transport::LaneCompletion;
 using transport::Opcode;
 
 namespace {
-/// So often a read may have failed for want of an address, before the request is at fault.
+/// A read may fail so often because the device's address is missing; after that the request itself
+/// is at fault.
 constexpr std::uint32_t kMaxTriesOfSuspect = 3;
 }  // namespace
 
-/// Gives operations that have ended to their owner's sink, and notes the notifier that the driver
-/// tells before it releases the lane.
+/// Pushes operations that have ended to their sink, and notes the sink's notifier, which is
+/// notified before the lane is released.
 [[gnu::always_inline]] inline void QueuedLaneDriver::push(CompletionSink& sink,
                                                           OperationRecord& first,
                                                           std::size_t count) noexcept {
@@ -67,12 +68,11 @@ void QueuedLaneDriver::settle_part(Posted& posted, OperationRecord& operation,
   REMORA_ASSERT(operation.requests_in_flight > 0, "a request of an operation ends once");
   if (--operation.requests_in_flight != 0) return;
   const bool planned = all_planned(operation) || !operation.outcome.ok;
-  // An operation that is still first in the backlog is finished by post_backlog() or
-  // fail_backlog().
+  // post_backlog() or fail_backlog() finishes an operation that is still first in the backlog.
   if (planned && backlog_.first != &operation) finish(operation, tally);
 }
 
-/// The oldest request of the lane is done, and with it the next ones of its run: `max_count`
+/// The lane's oldest request is done, and with it the next requests of its run: `max_count`
 /// requests at most.
 [[gnu::always_inline]] inline void QueuedLaneDriver::retire(std::uint64_t max_count,
                                                             EndTally& tally) noexcept {
@@ -104,7 +104,7 @@ void QueuedLaneDriver::retire_split(Posted& posted, std::uint64_t sequence,
   settle(posted, tally);
 }
 
-/// Cuts the run at `sequence` into two; the first of them has `count` requests.
+/// Divides the run at `sequence`; the first part has `count` requests.
 void QueuedLaneDriver::cut_run(std::uint64_t sequence, std::uint64_t count) noexcept {
   Posted& front = posted_at(sequence);
   REMORA_ASSERT(count > 0 && count < front.run_count, "a run is cut within");
@@ -125,7 +125,7 @@ void QueuedLaneDriver::cut_run(std::uint64_t sequence, std::uint64_t count) noex
 void QueuedLaneDriver::return_unposted(std::uint64_t sequence, EndTally& tally) noexcept {
   Posted& posted = posted_at(sequence);
   if (posted.run_count > 1) cut_run(sequence, 1);
-  if (options_.revivable && posted.operation->whole) {  // the request never left
+  if (options_.revivable && posted.operation->whole) {  // the request was never sent
     OperationRecord* at = posted.operation;
     const bool joined = std::exchange(posted.joined, false);
     while (at != nullptr) wait_in_backlog(*std::exchange(at, joined ? at->next : nullptr));
@@ -148,8 +148,8 @@ void QueuedLaneDriver::wait_in_backlog(OperationRecord& operation) noexcept {
 
 [[gnu::always_inline]] inline void QueuedLaneDriver::retire_through(
     const LaneCompletion& completion, EndTally& tally) noexcept {
-  // Requests complete in order, and a request that fails always has a completion of its own. So the
-  // requests before this completion have succeeded.
+  // Requests complete in order, and a request that fails always has a completion. So the requests
+  // before this completion have succeeded.
   const bool ok = completion.status == CompletionStatus::kSuccess;
   const std::uint64_t ok_end = completion.sequence + (ok ? 1 : 0);
   const bool named = retired_sequence_ < completion.sequence;
@@ -159,7 +159,7 @@ void QueuedLaneDriver::wait_in_backlog(OperationRecord& operation) noexcept {
     retire_failed(completion.sequence, completion.status, completion.vendor_error, named, tally);
 }
 
-/// True when anything completed.
+/// Returns whether anything completed.
 bool QueuedLaneDriver::poll_completions() noexcept {
   if (retired_sequence_ == next_sequence_) return false;
   std::array<LaneCompletion, 64> found;  // NOLINT(cppcoreguidelines-pro-type-member-init): 1 KiB
@@ -184,8 +184,8 @@ bool QueuedLaneDriver::poll_completions() noexcept {
   return true;
 }
 
-/// Ends the operations of the first `count` completions in `found`, and of those that it polls
-/// next.
+/// Ends the operations of the first `count` completions in `found`, and of the completions that it
+/// polls after that.
 void QueuedLaneDriver::take_completions(std::span<LaneCompletion> found,
                                         std::size_t count) noexcept {
   std::size_t total = 0;
@@ -209,13 +209,13 @@ void QueuedLaneDriver::take_completions(std::span<LaneCompletion> found,
   waiters_.wake();
 }
 
-/// Ends the operations of a broken lane as its requests are flushed, until `until`.
+/// Ends the operations of a broken lane while its requests flush, until `until`.
 void QueuedLaneDriver::take_flushed(Deadline until) noexcept {
   std::array<LaneCompletion, 64> found;
   while (retired_sequence_ != next_sequence_) {
     const std::size_t count = lane_->poll(found);
     if (count == 0) {
-      // Completions that are there are taken, even if the time is up already.
+      // Takes completions that are there even after `until`.
       if (Clock::now() >= until) return;
       wait_for_device(relax);
       continue;
@@ -225,8 +225,8 @@ void QueuedLaneDriver::take_flushed(Deadline until) noexcept {
   }
 }
 
-/// Whether all requests from `sequence` to the next one that is signaled are of one operation: then
-/// that one has failed.
+/// Whether all requests from `sequence` to the next signaled one belong to one operation: then that
+/// operation has failed.
 bool QueuedLaneDriver::is_certain(std::uint64_t sequence) const noexcept {
   const OperationRecord* const operation = ring_[sequence & mask_].operation;
   for (std::uint64_t at = sequence; at != next_sequence_; ++at) {
@@ -237,10 +237,10 @@ bool QueuedLaneDriver::is_certain(std::uint64_t sequence) const noexcept {
   return true;
 }
 
-/// Some devices (bnxt_re) report a failed request as the oldest one that is not known to be done. A
-/// signaled request that is done is known to be. So the failed request is the oldest one or any
-/// behind it, up to the next signaled one: a write or atomic that is reported may have been carried
-/// out.
+/// Some devices (bnxt_re) report a failed request under the number of the oldest request that may
+/// not be done. A signaled request that has completed is done. So the failed request is the
+/// reported one or a later one, up to the next signaled one: a write or atomic that is reported may
+/// have been carried out.
 void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus status,
                                      std::uint32_t vendor_error, bool named,
                                      EndTally& tally) noexcept {
@@ -273,16 +273,16 @@ void QueuedLaneDriver::retire_failed(std::uint64_t sequence, CompletionStatus st
   settle(posted, tally);
 }
 
-/// Whether a read that has ended as kLocalQpOperationError may have failed since the device's
-/// address has gone: see keep_read_for_next_lane().
+/// Whether a read that has ended with kLocalQpOperationError may have failed because the device's
+/// address was removed: see keep_read_for_next_lane().
 bool QueuedLaneDriver::may_be_the_address(const OperationRecord& read) noexcept {
   if (suspect_.read != &read || suspect_.submitted != read.submitted)
     suspect_ = {.read = &read, .submitted = read.submitted, .failures = 0};
   return ++suspect_.failures <= kMaxTriesOfSuspect;
 }
 
-/// Whether a read is made again from its beginning where `posted` has failed: it is one request, or
-/// its other requests have succeeded. A striped transfer repeats its parts itself.
+/// Whether a read whose request `posted` has failed may be repeated from its beginning: it is one
+/// request, or its other requests have succeeded. A striped transfer repeats its parts itself.
 bool QueuedLaneDriver::can_go_again(const Posted& posted) noexcept {
   const OperationRecord& operation = *posted.operation;
   if (operation.request.opcode != Opcode::kRead) return false;
@@ -295,10 +295,10 @@ bool QueuedLaneDriver::can_go_again(const Posted& posted) noexcept {
 /// joined into one request. A joined read that is past its deadline ends. False: the request is not
 /// such a read, and nothing was done.
 ///
-/// A device answers kLocalQpOperationError where its address has gone, which says nothing of the
-/// request, and to some a request of its own fault. So such a read goes again, but at most
-/// kMaxTriesOfSuspect times if it is the same read each time: an address that has come back is not
-/// always usable at once, and a request at fault must not end lane after lane.
+/// A device reports kLocalQpOperationError when its address was removed, which does not depend on
+/// the request, and some devices also for a fault of the request. So such a read is repeated, but
+/// at most kMaxTriesOfSuspect times if it is the same read each time: an address that was restored
+/// is not always usable at once, and a faulty request must not end one lane after another.
 bool QueuedLaneDriver::keep_read_for_next_lane(Posted& posted, CompletionStatus status,
                                                std::uint32_t vendor_error,
                                                EndTally& tally) noexcept {
@@ -330,9 +330,9 @@ bool QueuedLaneDriver::keep_read_for_next_lane(Posted& posted, CompletionStatus 
   return true;
 }
 
-/// Keeps a request that the server has refused until the lane is released: asking for the reason
-/// takes a control request, and locks under which lanes are taken. False: the server did not refuse
-/// it, another request is set aside already, or there is no handler to ask.
+/// Keeps a request that the server has refused until the lane is released, since the reason is
+/// asked for by a control request, and under locks with which lanes are taken. False: the server
+/// did not refuse the request, another request is kept already, or there is no handler to ask.
 bool QueuedLaneDriver::keep_until_reason_is_known(Posted& posted, CompletionStatus status,
                                                   std::uint32_t vendor_error) noexcept {
   if (!refused_by_peer(status) || !options_.why_refused || refused_.first != nullptr ||
@@ -344,7 +344,7 @@ bool QueuedLaneDriver::keep_until_reason_is_known(Posted& posted, CompletionStat
     operation.outcome.detail = vendor_error;
   });
   refused_ = {posted.operation, posted.joined};
-  // The request counts as in flight until then, so that an operation that is not whole does not end
+  // Until then the request counts as in flight, so that an operation that is not whole does not end
   // before.
   if (!posted.operation->whole && posted.bounce_slot != SlotStore::kNone)
     options_.bounce->give_back(posted.bounce_slot);
@@ -352,7 +352,7 @@ bool QueuedLaneDriver::keep_until_reason_is_known(Posted& posted, CompletionStat
   return true;
 }
 
-/// Called without the lane's lock. Blocks until the handler has returned the reason.
+/// Call it without the lane's lock. Blocks until the handler has returned the reason.
 void QueuedLaneDriver::end_refused(const Refused& refused) noexcept {
   const Reason why = options_.why_refused(*refused.first);
   mutex_.lock();
@@ -368,7 +368,7 @@ void QueuedLaneDriver::end_refused(const Refused& refused) noexcept {
                     "a request that was refused counts as in flight until its operation ends");
       if (operation.whole || --operation.requests_in_flight == 0) finish(operation, tally);
     }
-    // The next lane would only refuse the waiting operations of the same grant, too.
+    // The next lane would refuse the waiting operations of the same grant, too.
     if (broken() && !end_.for_good) refuse_waiting(tally);
   }
   waiters_.wake();
@@ -376,8 +376,8 @@ void QueuedLaneDriver::end_refused(const Refused& refused) noexcept {
   mutex_.unlock();
 }
 
-/// For a broken lane: ends the waiting operations of grants that were revoked. An operation of
-/// which a request was posted ends with the lane: see finish_begun().
+/// For a broken lane: ends the waiting operations of revoked grants. An operation of which a
+/// request was posted ends with the lane: see finish_begun().
 void QueuedLaneDriver::refuse_waiting(EndTally& tally) noexcept {
   if (backlog_.empty() || !options_.revoked) return;
   Reason why = Reason::kNone;
@@ -395,7 +395,7 @@ void QueuedLaneDriver::refuse_waiting(EndTally& tally) noexcept {
 }
 
 bool QueuedLaneDriver::carries(const RevocableGrant& grant) noexcept {
-  // The thread that holds the lane may be waiting for this one.
+  // The thread that holds the lane may be waiting for this thread.
   if (!mutex_.try_lock()) return true;
   take_inbox();
   if (!broken()) {
@@ -410,8 +410,8 @@ bool QueuedLaneDriver::carries(const RevocableGrant& grant) noexcept {
     const Posted& posted = posted_at(at);
     const OperationRecord* operation = posted.operation;
     any = grant.owns(*operation);
-    // The operations of a run, or of a joined request, have the same opcode, but not always one
-    // region.
+    // The operations of a run, or of a joined request, have the same opcode, but may be of several
+    // regions.
     for (std::uint32_t i = 1; i < posted.run_count && !any; ++i) {
       operation = operation->next;
       any = grant.owns(*operation);
@@ -426,14 +426,14 @@ bool QueuedLaneDriver::carries(const RevocableGrant& grant) noexcept {
   return any;
 }
 
-/// The reason as this lane knows it. For kLaneBroken the session may know a better one.
+/// The reason as this lane knows it. If it is kLaneBroken, the session may know a better one.
 Reason QueuedLaneDriver::why_broken() const noexcept {
   if (end_.reason != Reason::kNone && end_.reason != Reason::kLaneBroken) return end_.reason;
   return fault() == LaneFault::kNone ? Reason::kLaneBroken : Reason::kLaneVictim;
 }
 
-/// The outcome of an operation that was on a lane that broke. `posted`: the lane had taken a
-/// request of it.
+/// The outcome of an operation on a broken lane. `posted`: the lane had taken a request of the
+/// operation.
 Outcome QueuedLaneDriver::outcome_on_broken_lane(const OperationRecord& operation, bool posted,
                                                  Clock::time_point now) const noexcept {
   const bool expired = now >= operation.deadline;
@@ -446,16 +446,17 @@ Outcome QueuedLaneDriver::outcome_on_broken_lane(const OperationRecord& operatio
   if (uncertain)
     return Outcome::failure(Code::kIndeterminate, expired ? Reason::kExpired : why_broken());
   if (!expired) return session_gone(why_broken());
-  // It has waited for another lane until its deadline: the reason that there was none says more.
+  // It has waited for another lane until its deadline, so the reason why there was none is more
+  // useful.
   const bool waited = !posted && broken();
   return Outcome::failure(Code::kTimedOut, waited ? why_broken() : Reason::kExpired);
 }
 
-/// Ends operations that are past their deadlines: unposted ones by themselves, posted ones by
-/// breaking the lane.
+/// Ends operations that are past their deadlines: unposted ones alone, posted ones by breaking the
+/// lane.
 void QueuedLaneDriver::expire(Clock::time_point now) noexcept {
   bool any = false;
-  // All operations of a run have the same deadline, so its first stands for them.
+  // All operations of a run have the same deadline, so the first one is enough.
   for (std::uint64_t at = retired_sequence_; at != next_sequence_ && !any;
        at += posted_at(at).request_count())
     for_each(posted_at(at),
@@ -467,7 +468,7 @@ void QueuedLaneDriver::expire(Clock::time_point now) noexcept {
   expire_backlog(now);
 }
 
-/// Ends unposted operations that have run out of time.
+/// Ends unposted operations that are past their deadlines.
 void QueuedLaneDriver::expire_backlog(Clock::time_point now) noexcept {
   EndTally tally{metrics_, cells_.recorder()};
   backlog_expires_ = Deadline::max();
@@ -481,8 +482,8 @@ void QueuedLaneDriver::expire_backlog(Clock::time_point now) noexcept {
       },
       [&](OperationRecord& operation) {
         mutex_.assert_held();
-        // If some of its requests were posted, they have completed: a write had a part of its
-        // effect. If one has failed, that is the outcome.
+        // If some of its requests were posted, they have completed, and a write has written some of
+        // its bytes. If a request has failed, its outcome stays.
         if (operation.outcome.ok) operation.outcome = outcome_on_broken_lane(operation, false, now);
         finish(operation, tally);
       });

@@ -26,7 +26,8 @@ bool QueuedLaneDriver::acquire_lease(OperationRecord& operation, Lease which) no
     operation.lease = options_.cache->find_lease(bytes);
     return false;
   }
-  // Leaves half of the time for the transfer: without a lease it is copied through bounce slots.
+  // Leaves half of the time for the transfer: without a lease its bytes are copied through bounce
+  // slots.
   const Deadline until = operation.submitted + (operation.deadline - operation.submitted) / 2;
   operation.lease = options_.cache->acquire_lease(bytes, until);
   return true;
@@ -38,16 +39,16 @@ void QueuedLaneDriver::release_lease(OperationRecord& operation) noexcept {
   options_.cache->release_lease(std::exchange(operation.lease, {}));
 }
 
-/// Releases the lease of an operation that is not whole, and counts it. The striped transfer does
-/// both for its parts.
+/// Releases the lease of an operation that is not whole, and counts the operation. A striped
+/// transfer does both for its parts.
 void QueuedLaneDriver::finish_split(OperationRecord& operation, EndTally& tally) noexcept {
   if (operation.part) return;
   release_lease(operation);
   tally.add(operation);
 }
 
-/// Adds requests for the rest of an operation that is not whole to the chain. False: there was not
-/// room for all.
+/// Adds requests for the rest of an operation that is not whole to the chain. False: the chain had
+/// no room for all of them.
 bool QueuedLaneDriver::plan(OperationRecord& operation, std::size_t room) noexcept {
   if (!operation.outcome.ok) return true;  // failed in part
   while (operation.planned_bytes != operation.length_bytes) {
@@ -72,7 +73,7 @@ bool QueuedLaneDriver::plan(OperationRecord& operation, std::size_t room) noexce
   }
   if (all_planned(operation)) return true;
   if (room == 0) return false;
-  // Behind all requests of the write: requests of a lane take effect in order.
+  // After all requests of the write: requests of a lane take effect in order.
   WorkRequest& request = chain_.pieces[chain_.length];
   request = transport::to_request({.grant_id = operation.notice_grant,
                                    .offset_bytes = operation.offset_bytes,
@@ -84,11 +85,11 @@ bool QueuedLaneDriver::plan(OperationRecord& operation, std::size_t room) noexce
   return true;
 }
 
-/// Gives the request a local key: that of its memory, of a lease, or of a bounce slot. False: there
-/// is no free bounce slot now.
+/// Gives the request a local key: that of its memory, of a lease, or of a bounce slot. False: no
+/// bounce slot is free now.
 bool QueuedLaneDriver::use_local(WorkRequest& request, LocalMemory* memory,
                                  Posted& posted) noexcept {
-  // A flush reads into memory of the lane itself.
+  // A flush reads into memory that belongs to the lane.
   if (!options_.needs_keys || request.opcode == Opcode::kFlush) return true;
   if (request.opcode == Opcode::kWriteZeroes) {
     const std::span<std::byte> zeroes = options_.zeroes->bytes();
@@ -111,7 +112,7 @@ bool QueuedLaneDriver::use_local(WorkRequest& request, LocalMemory* memory,
   return true;
 }
 
-/// Gives memory that has no key a slot that has one; a write that goes inline needs none.
+/// Gives unregistered memory a bounce slot, which has a key. An inline write needs no key.
 bool QueuedLaneDriver::bounce(WorkRequest& request, Posted& posted) noexcept {
   if (request.opcode == Opcode::kWrite && request.length_bytes <= limits_.inline_bytes_max)
     return true;
@@ -139,7 +140,7 @@ bool QueuedLaneDriver::continues_chain(const OperationRecord& operation) const n
   const WorkRequest& next = operation.request;
   return transport::is_transfer(next.opcode) && next.opcode == last.opcode &&
          next.remote_key == last.remote_key && next.local == last.local + last.length_bytes &&
-         // An operation that goes inline has no key for the joined request.
+         // An inline operation has no key that the joined request could use.
          operation.memory == chain_.last->memory &&
          (operation.memory != nullptr || !options_.needs_keys) &&
          chain_.requests[chain_.length - 1]->length_bytes + next.length_bytes <=

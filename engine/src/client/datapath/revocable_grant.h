@@ -1,6 +1,6 @@
 #pragma once
 
-/// A grant as the lanes, and the part of a session that revokes grants, know it.
+/// A grant, as the lanes and the session's revocation of grants use it.
 
 #include <atomic>
 #include <cstdint>
@@ -10,12 +10,12 @@
 #include <remora/engine/types.h>
 #include <remora/result.h>
 
-#include "client/datapath/operation.h"
+#include "client/datapath/operation_record.h"
 #include "transport/wire_extent.h"
 
 namespace remora::detail {
 
-/// What a server is told of a grant that it is to give again.
+/// The data of a grant that the client sends to the server to get the grant again.
 struct HeldGrant {
   std::uint64_t grant_id = 0;
   std::string name{};
@@ -27,7 +27,7 @@ struct HeldGrant {
   std::vector<transport::WireExtent> extents{};
 };
 
-/// A grant that the server may revoke. Any thread may call its functions.
+/// A grant that the server may revoke. Owned by its region; thread-safe.
 class RevocableGrant {
  public:
   virtual ~RevocableGrant() = default;
@@ -35,22 +35,23 @@ class RevocableGrant {
   RevocableGrant(const RevocableGrant&) = delete;
   RevocableGrant& operator=(const RevocableGrant&) = delete;
 
-  /// Unlike grant_id(), no other grant of this process has it, of any server and at any time. Never
-  /// 0. See MappedAccess.
+  /// A number that no other grant of this process has or had, unlike grant_id(). Never 0. See
+  /// MappedAccess.
   [[nodiscard]] std::uint64_t serial() const noexcept { return serial_; }
   [[nodiscard]] virtual std::uint64_t grant_id() const noexcept = 0;
   /// The extents, in the region's order.
   [[nodiscard]] virtual const std::vector<transport::WireExtent>& extents() const noexcept = 0;
   /// The grant as the server gave it.
   [[nodiscard]] virtual HeldGrant held() const = 0;
-  /// Whether a checked operation of this session is of this grant.
+  /// Whether a checked operation of this session belongs to this grant.
   [[nodiscard]] virtual bool owns(const OperationRecord& operation) const noexcept = 0;
-  /// The server revokes the grant: from now on every operation is refused before it reaches a lane.
+  /// Called when the server revokes the grant: from now on every operation is refused before it
+  /// reaches a lane.
   virtual void revoke(Reason reason) noexcept = 0;
-  /// Why the grant was revoked, or kNone.
+  /// The reason of the revocation, or kNone.
   [[nodiscard]] virtual Reason revoked() const noexcept = 0;
-  /// After revoke(): has all queues refuse the operations of the grant that they have taken and not
-  /// handed over. False: not all queues have been told yet; call it again.
+  /// After revoke(): makes all queues refuse operations of the grant that they have taken and not
+  /// handed to a lane. False: some queues have not been reached yet; call it again.
   [[nodiscard]] virtual bool tell_queues() noexcept = 0;
 
  private:

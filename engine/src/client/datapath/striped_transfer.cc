@@ -9,6 +9,7 @@
 #include <remora/engine/engine.h>
 
 #include "base/spin_pause.h"
+#include "client/datapath/end_tally.h"
 
 namespace remora::detail {
 
@@ -16,14 +17,13 @@ using transport::Opcode;
 
 namespace {
 
-/// A part of this length is worth a lane of its own. For shorter parts, a lane costs more than it
+/// From this length on, a part is worth its own lane. For shorter parts a lane costs more than it
 /// saves (tests/bench, "Lanes").
 constexpr std::uint64_t kPartBytes = std::uint64_t{1} << 20U;
-/// Parts are whole multiples of this, so that no two lanes write to one page of an aligned
+/// Parts are multiples of this length, so that two lanes never write to the same page of an aligned
 /// transfer.
 constexpr std::uint64_t kPartAlignment = 4096;
-/// Another thread that completes a part tells the notifier, so this limit matters only without an
-/// eventfd.
+/// A thread that completes a part notifies this one, so this limit matters only without an eventfd.
 constexpr std::chrono::milliseconds kMaxNap{100};
 
 /// The part of the operation that one lane carries out.
@@ -42,7 +42,7 @@ class StripedTransfer {
   StripedTransfer(const StripedPath& path, const OperationRecord& operation) noexcept;
   void run() noexcept;
   [[nodiscard]] Outcome outcome() const noexcept;
-  /// The fault that broke a lane, if one of the parts was on such a lane.
+  /// The fault that broke a lane, if the lane had one of the parts.
   [[nodiscard]] LaneFault fault() const noexcept;
 
  private:
@@ -57,11 +57,11 @@ class StripedTransfer {
   Deadline deadline_;
   std::array<Part, kMaxLanes> parts_;
   std::size_t count_ = 0;
-  EventNotifier notifier_;  ///< told by another thread that completes a part
+  EventNotifier notifier_;  ///< notified by another thread that completes a part
 };
 
-/// The shares of the lanes, in a sum: each lane's part of its device's rate. A device whose rate is
-/// not known counts as the slowest.
+/// The shares of the lanes: each lane's part of the rate of its device. A device of unknown rate
+/// counts as the slowest.
 class Shares {
  public:
   explicit Shares(const StripedPath& path) noexcept {
@@ -69,7 +69,7 @@ class Shares {
     if (path.by_rate) set_by_rate(path.lanes);
     for (std::size_t i = 0; i < path.lanes.size(); ++i) sum_ += shares_[i];
   }
-  /// Of `length_bytes`, in whole pages, and no less than is worth a lane.
+  /// The share of `length_bytes`, in whole pages, and at least as long as is worth a lane.
   [[nodiscard]] std::uint64_t bytes_of(std::size_t lane,
                                        std::uint64_t length_bytes) const noexcept {
     const std::uint64_t part =
@@ -123,14 +123,14 @@ StripedTransfer::StripedTransfer(const StripedPath& path, const OperationRecord&
     if (operation.request.local != nullptr) part.operation.request.local += begun_bytes;
     if (!flush) begun_bytes += part.operation.length_bytes;
     make_split(part.operation, path.extents);
-    part.operation.part = true;  // it is not counted
+    part.operation.part = true;  // the whole operation is counted, not its parts
     if (!operation.whole) part.operation.lease = operation.lease;
     part.operation.sink = &part.sink;
     part.sink.watch(notifier_);
   }
 }
 
-/// Visits the lanes of the parts that have not ended; true when all of them have.
+/// Visits the lanes of the parts that have not ended. Returns whether all parts have ended.
 bool StripedTransfer::poll() noexcept {
   const auto earliest = [this] { return deadline_; };
   bool all = true;
@@ -144,7 +144,7 @@ bool StripedTransfer::poll() noexcept {
 /// Sleeps until a part may have ended.
 void StripedTransfer::sleep() noexcept {
   const auto earliest = [this] { return deadline_; };
-  // Without the eventfd, this thread sees parts that other threads complete when kMaxNap is over.
+  // Without the eventfd, this thread notices parts that other threads complete after kMaxNap.
   if (!notifier_) (void)notifier_.open();
   notifier_.announce_sleep();
   std::array<pollfd, kMaxLanes + 1> events{};
@@ -153,7 +153,7 @@ void StripedTransfer::sleep() noexcept {
   if (notifier_) events[count++] = {.fd = notifier_.event(), .events = POLLIN, .revents = 0};
   for (Part& part : parts()) {
     if (part.ended()) continue;
-    // Arms the lane before it looks.
+    // Arms the lane, then checks.
     part.lane->progress_and_arm(part.sink, DeadlineSource{earliest});
     if (part.ended()) sleeps = false;
     events[count++] = {.fd = part.lane->event_fd(), .events = POLLIN, .revents = 0};
@@ -179,12 +179,12 @@ void StripedTransfer::run() noexcept {
     sleep();
     busy = Clock::now();
   }
-  // After this no thread tells the notifier any more.
+  // On return no thread notifies the notifier any more.
   for (Part& part : parts()) part.lane->settle_events();
 }
 
-/// The whole succeeds when all parts do. The failure of a refused part counts more than the
-/// failures that it caused in other parts. A write that has had a part of its effect is
+/// The whole succeeds if all parts do. The failure of a refused part takes precedence over the
+/// failures that it caused in other parts. A write of which some bytes were written is
 /// indeterminate.
 Outcome StripedTransfer::outcome() const noexcept {
   const auto uncertain = [](const Outcome& each) {
@@ -216,7 +216,7 @@ LaneFault StripedTransfer::fault() const noexcept {
 }  // namespace
 
 namespace {
-/// A part that was not posted has waited for the next lane; a read that was posted goes again.
+/// A part that was not posted has waited for the next lane; a read that was posted is repeated.
 bool goes_again(const StripedPath& path, const OperationRecord& operation) {
   return !operation.outcome.ok && operation.outcome.code == Code::kConnectionLost &&
          operation.request.opcode == Opcode::kRead && path.repeats && path.repeats() &&
@@ -237,13 +237,13 @@ void run_striped(const StripedPath& path, OperationRecord& operation) noexcept {
     const LaneFault before = lanes.fault();
     lanes.run();
     operation.outcome = lanes.outcome();
-    // If a lane had broken before, the operation is no victim.
+    // If a lane was broken before, the operation is not a victim.
     if (before == LaneFault::kNone) fault = lanes.fault();
   } while (goes_again(path, operation));
   EndTally tally{path.metrics};
   tally.add(operation);
   const Outcome& outcome = operation.outcome;
-  // An operation that ran out of time, or was refused, is no victim of another one.
+  // An operation that was past its deadline, or was refused, is not a victim of another one.
   if (fault != LaneFault::kNone && !outcome.ok && tally.now() < operation.deadline &&
       (outcome.code == Code::kConnectionLost || outcome.code == Code::kIndeterminate))
     path.metrics.victim(tally.recorder(), fault);

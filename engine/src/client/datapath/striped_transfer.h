@@ -1,7 +1,7 @@
 #pragma once
 
-/// A synchronous operation over all lanes of a session at once: a transfer in as many parts, or a
-/// flush of each lane.
+/// A synchronous operation that uses all lanes of a session at once: a transfer in several parts,
+/// or a flush of each lane.
 
 #include <chrono>
 #include <functional>
@@ -10,13 +10,13 @@
 
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/lane_driver.h"
-#include "client/datapath/operation.h"
+#include "client/datapath/operation_record.h"
 #include "transport/wire_extent.h"
 
 namespace remora::detail {
 
-/// Whether `operation`, which has passed its check, must use all lanes, or gains by it. An
-/// operation in pieces or with a notification stays on one lane, whose order it needs.
+/// Whether a checked operation must use all lanes, or is faster with them. An operation in pieces
+/// or with a notification needs the order of one lane.
 [[nodiscard]] bool uses_all_lanes(const OperationRecord& operation) noexcept;
 
 /// The lanes of a session, and the extents of one of its grants.
@@ -25,14 +25,15 @@ struct StripedPath {
   std::span<const transport::WireExtent> extents;
   const ClientMetrics& metrics;
   std::chrono::nanoseconds spin;  ///< see EngineOptions::spin
-  bool by_rate = false;           ///< lanes get shares by the rate of their devices, else the same
-  /// Whether a read that has lost its lane goes again, while there is time: asked where it failed
-  /// so. Empty: it does not.
+  bool by_rate = false;  ///< each lane's share depends on the rate of its device; otherwise all
+                         ///< shares are equal
+  /// Returns whether a read that failed since its lane broke is repeated, while there is time;
+  /// called after such a failure. Empty: reads are not repeated.
   std::function<bool()> repeats{};
 };
 
-/// Carries out an operation that has passed its check and has its deadline. Sets the outcome of the
-/// whole operation, and counts it once. Blocks. Any thread; the caller drives all lanes.
+/// Carries out a checked operation, which has a deadline. Sets the outcome of the whole operation,
+/// and counts it once. Blocks. Any thread; the caller drives all lanes.
 void run_striped(const StripedPath& path, OperationRecord& operation) noexcept;
 
 }  // namespace remora::detail

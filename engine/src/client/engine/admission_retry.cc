@@ -14,11 +14,11 @@ namespace remora::detail {
 
 namespace {
 
-/// True: the cause may be a server that has not started yet, or is restarting.
+/// Whether the cause may be a server that starts or restarts.
 bool may_pass(const Error& error) noexcept {
   if (error.reason() == Reason::kLocalShortage) return true;
   switch (error.code()) {
-    // The name of a container exists only while the container runs.
+    // The name of a container can be resolved only while the container runs.
     case Code::kNotFound: return error.operation() == "getaddrinfo";
     case Code::kConnectionRefused:
       return error.reason() != Reason::kAuthentication && error.reason() != Reason::kVersion;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Repeats an attempt to reach a server until the server admits the client.
+/// Repeats attempts to reach a server until the server admits the client.
 
 #include <chrono>
 #include <functional>
@@ -15,17 +15,17 @@
 
 namespace remora::detail {
 
-/// The attempts of one call, for EngineOptions::connect_for. The log has the first failure and the
-/// end, however many attempts lie between. Borrows its arguments.
+/// The attempts of one call, for EngineOptions::connect_for. Logs only the first failure and the
+/// end. Borrows its arguments. One thread at a time.
 class AdmissionRetry {
  public:
-  /// `connect_for` zero: one attempt only.
+  /// `connect_for` 0: one attempt only.
   AdmissionRetry(std::chrono::nanoseconds connect_for, const Uri& uri,
                  const ControlLimits& limits) noexcept
       : connect_for_{connect_for}, uri_{uri}, limits_{limits} {}
 
-  /// Calls `make` until it succeeds, the server has answered, an error will not pass, or time is
-  /// up. Returns the result of the last call.
+  /// Calls `make` until it succeeds, the server has answered, an error is not temporary, or the
+  /// time is up. Returns the result of the last call.
   template <typename Make>
   auto run(const Make& make) -> decltype(make(std::declval<Attempt&>())) {
     std::optional<decltype(make(std::declval<Attempt&>()))> made;
@@ -37,7 +37,7 @@ class AdmissionRetry {
   }
 
  private:
-  /// One attempt. Returns null if it has succeeded, else its error.
+  /// Makes one attempt. Returns null if it has succeeded, else its error.
   using Try = std::function<const Error*(Attempt&)>;
   void repeat(const Try& try_once);
 

@@ -1,4 +1,4 @@
-/// The control functions of Engine, Session and Region that do not block.
+/// The non-blocking control functions of Engine, Session and Region.
 
 #include <algorithm>
 #include <string>
@@ -48,7 +48,8 @@ Result<ReopenedRegion> reopen_now(const detail::RegionGrant& before, const Contr
   return ReopenedRegion{.region = std::move(*opened), .same_contents = same};
 }
 
-/// The caller does not block, so the deadline may be longer than EngineOptions::control_deadline.
+/// The deadline may be longer than EngineOptions::control_deadline, since the caller does not
+/// block.
 AsyncControl<Status> settle_later(const std::shared_ptr<detail::SessionCore>& session,
                                   std::chrono::nanoseconds deadline, ControlOptions options) {
   options.deadline = deadline;

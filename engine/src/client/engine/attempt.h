@@ -4,12 +4,12 @@
 
 namespace remora::detail {
 
-/// What one of several attempts to reach a server has found, beside its error.
+/// The result of one attempt to reach a server, apart from its error.
 struct Attempt {
-  /// The server has admitted the client and refused the request: another attempt would ask for it
+  /// The server has admitted the client and refused the request: another attempt would request it
   /// twice.
   bool answered = false;
-  std::string passed_over{};  ///< PassedOver::text() of the latest attempt that has failed
+  std::string passed_over{};  ///< PassedOver::text() of the latest failed attempt
 };
 
 }  // namespace remora::detail

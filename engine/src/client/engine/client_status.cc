@@ -17,17 +17,18 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// The largest number of regions that are listed for one session.
+/// The largest number of regions in the list of one session.
 constexpr std::size_t kMaxListed = 1'000;
 
-/// What the device has given the session's lanes; where memory is mapped, what the engine wants.
+/// The depth that the device has given the session's lanes; if memory is mapped, the depth that the
+/// engine requests.
 std::uint32_t depth_of(const SessionCore& session) {
   const auto& lanes = session.lanes();
   const std::uint32_t given = lanes.empty() ? 0 : lanes.front()->depth();
   return given != 0 ? given : session.engine().options().lane_depth;
 }
 
-/// The rails that lanes of the session are on; none: the session stays on one device.
+/// The rails of the session's lanes; empty: the session uses one device.
 Json rails_of(const SessionCore& session) {
   Json rails = Json::array();
   for (const auto& lane : session.lanes()) {

@@ -12,7 +12,7 @@
 
 namespace remora::detail {
 
-/// See Engine::status_json(). `sessions`: all of the engine, in the order of their keys.
+/// See Engine::status_json(). `sessions`: all sessions of the engine, ordered by their keys.
 [[nodiscard]] std::string client_status_json(const EngineOptions& options,
                                              std::vector<SharedSessions::Keyed> sessions,
                                              const metrics::StatusQuery& query);

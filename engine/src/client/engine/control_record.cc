@@ -48,12 +48,12 @@ Status ControlRecord::start(bool await) noexcept {
     return not_begun(Error{Code::kOutOfMemory, operation_});
   } catch (const std::system_error& error) {
     return not_begun(Error{Code::kSystem, "start a thread"}.with_errno(error.code().value()));
-  } catch (const std::exception& error) {  // from oneTBB
+  } catch (const std::exception& error) {  // thrown by oneTBB
     return not_begun(Error{Code::kSystem, operation_}.with_subject(error.what()));
   }
 }
 
-/// Chooses the thread that reports the call's end.
+/// Chooses the thread that reports the end of the call.
 Status ControlRecord::prepare(bool await) {
   ExecutorCore* const executor = await ? ExecutorCore::current() : nullptr;
   if (executor != nullptr) {
@@ -96,8 +96,8 @@ void ControlRecord::end_await() noexcept {
 
 bool ControlRecord::claim() noexcept { return calls_->claim(*this); }
 
-/// Hands the record to the thread that reports its end. On return the record may be destroyed,
-/// unless the caller has a reference.
+/// Hands the record to the thread that reports the end of the call. On return the record may be
+/// destroyed, unless the caller has a reference.
 void ControlRecord::finish() noexcept {
   REMORA_ASSERT(self_ == nullptr, "a control call ends once");
   self_ = shared_from_this();

@@ -24,7 +24,8 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Opens sessions and regions, each over the transport that fits. Thread-safe.
+/// Opens sessions and regions, each over the transport that fits. Shared by the engine's handle and
+/// its sessions. Thread-safe.
 class EngineCore final : public EngineServices, public RegionOpener {
  public:
   static Result<std::shared_ptr<EngineCore>> create(EngineOptions options);
@@ -49,7 +50,7 @@ class EngineCore final : public EngineServices, public RegionOpener {
   SharedSessions sessions_;
 };
 
-/// Of open_region() and its like. Errors: kInvalidArgument.
+/// The URI of functions that open a region. Errors: kInvalidArgument.
 [[nodiscard]] Result<Uri> region_uri(std::string_view text, Rights rights);
 
 }  // namespace remora::detail

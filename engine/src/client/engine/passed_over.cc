@@ -13,20 +13,20 @@ constexpr std::string_view kIsNot = " is not ";
 constexpr std::string_view kWhichHas = ", which has ";
 constexpr std::string_view kOnPort = " on port ";
 
-/// There is a device, which lacks what the application asks for.
+/// Whether there is a device that lacks a setting of the application.
 bool is_setting(const Error& error) noexcept {
   return error.operation() == "rdma setting that the port does not have";
 }
 
-/// The transport cannot be used on this host at all.
+/// Whether the transport cannot be used on this host at all.
 bool is_missing(const Error& error) noexcept {
   return error.code() == Code::kUnsupported ||
          (error.code() == Code::kNotFound && error.operation() != "getaddrinfo" &&
           !is_setting(error));
 }
 
-/// The address of the server that was found over shm instead of the one in the URI; empty if there
-/// was none. From the subject of transport::check_identity().
+/// The address at which a server was found over shm instead of the URI's address; empty: there was
+/// none. From the subject of transport::check_identity().
 std::string_view listens_elsewhere(const Error& error) noexcept {
   if (error.operation() != kFindOverShm) return {};
   const std::string_view subject = error.subject();
@@ -36,7 +36,7 @@ std::string_view listens_elsewhere(const Error& error) noexcept {
   return subject.substr(begin + kIsNot.size(), end - begin - kIsNot.size());
 }
 
-/// A short form of the error, for the reason of the transport that was chosen.
+/// A short form of `error`, for the reason why another transport was used.
 std::string in_brief(TransportKind kind, const Error& error) {
   if (error.operation() == kFindOverShm && !error.subject().empty())
     return std::string{error.subject().substr(0, error.subject().find(kWhichHas))};
@@ -66,12 +66,12 @@ void PassedOver::add_answered(TransportKind kind, const Error& error) {
 
 int PassedOver::usefulness(const Transport& transport) noexcept {
   const Code code = transport.error.code();
-  // An answer over another transport helps more than "this transport does not fit the region".
+  // An answer over another transport is more useful than "this transport does not fit the region".
   if (transport.answered) return code == Code::kUnsupported ? 8 : 9;
   if (is_missing(transport.error)) return 0;
   switch (transport.kind) {
     case TransportKind::kShm:
-      if (code == Code::kPermissionDenied) return 7;  // a server of another user is there
+      if (code == Code::kPermissionDenied) return 7;  // a server of another user runs there
       return code == Code::kTimedOut ? 4 : 1;
     case TransportKind::kRdma: return is_setting(transport.error) ? 7 : 5;
     case TransportKind::kTcp:

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Why transports of a server were passed over, and which of these causes the caller is told.
+/// The reasons why transports of a server were not used, and the choice of the error for the
+/// caller.
 
 #include <string>
 #include <vector>
@@ -10,25 +11,26 @@
 
 namespace remora::detail {
 
+/// Belongs to one attempt to reach a server. One thread at a time.
 class PassedOver {
  public:
-  /// Longest line of reason().
+  /// Length of the longest line of reason().
   static constexpr std::size_t kMaxReasonBytes = 119;
 
-  /// A transport that is not tried, for what `why` says.
+  /// Adds a transport that is not tried because of `why`.
   void skip(TransportKind kind, std::string why);
-  /// A transport over which no session came about.
+  /// Adds a transport over which no session was established.
   void add_unreached(TransportKind kind, const Error& error);
-  /// A transport over which the server has let the client in, and then refused the region.
+  /// Adds a transport over which the server has admitted the client and refused the region.
   void add_answered(TransportKind kind, const Error& error);
 
-  /// What helps the caller most: what the server has answered, before why no connection came about;
-  /// of these the one over tcp, which needs the least, before the others. Where a server of this
-  /// host listens at another address, the subject names that address.
+  /// The most useful error for the caller: an answer of a server before a failure to connect; among
+  /// these the error over tcp, which needs least, before the others. If a server of this host
+  /// listens at another address, the subject names that address.
   [[nodiscard]] Error cause() const;
-  /// Why `chosen` was taken: one line of at most kMaxReasonBytes bytes.
+  /// Why `chosen` was used: one line of at most kMaxReasonBytes bytes.
   [[nodiscard]] std::string reason(TransportKind chosen, std::string_view why) const;
-  /// All causes in full, for the log.
+  /// All errors with all details, for the log.
   [[nodiscard]] std::string text() const;
 
  private:

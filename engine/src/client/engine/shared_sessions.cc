@@ -52,7 +52,8 @@ Result<std::shared_ptr<SessionCore>> SharedSessions::find_or_start(EngineService
     return Error{Code::kTimedOut, "connect"}
         .with_server(uri.server())
         .with_reason(Reason::kExpired);
-  // Outlives the lock: the last reference to a session must not go while the mutex is locked.
+  // Destroyed after the lock, since the last reference to a session must not be released with the
+  // mutex locked.
   std::shared_ptr<SessionCore> existing;
   {
     const MutexLock lock{mutex_};
@@ -61,7 +62,7 @@ Result<std::shared_ptr<SessionCore>> SharedSessions::find_or_start(EngineService
   if (existing != nullptr && existing->connected()) return existing;
   std::shared_ptr<transport::RailPlan> plan;
   std::string device = options.device;
-  // The name of one device restricts the session to it.
+  // If the rails name one device, the session uses only that device.
   if (device.empty() && rails->devices.size() == 1) device = rails->devices.front();
   if (kind == TransportKind::kRdma && rails->several())
     plan = std::make_shared<transport::RailPlan>(std::move(*rails));
@@ -85,7 +86,8 @@ Result<std::shared_ptr<SessionCore>> SharedSessions::find_or_start(EngineService
 }
 
 std::vector<SharedSessions::Keyed> SharedSessions::all() const {
-  // Outlives the lock: the last reference to a session must not go while the mutex is locked.
+  // Destroyed after the lock, since the last reference to a session must not be released with the
+  // mutex locked.
   std::vector<Keyed> all;
   const MutexLock lock{mutex_};
   for (const auto& [key, session] : sessions_)

@@ -14,26 +14,25 @@ namespace remora::detail {
 
 namespace {
 
-/// Errors that opening the region over another transport would give, too.
+/// Errors that opening the region over another transport would also give.
 bool is_final(Code code) noexcept {
   return code == Code::kUnknownRegion || code == Code::kNoRight || code == Code::kInvalidArgument ||
          code == Code::kPermissionDenied || code == Code::kLimitExceeded;
 }
 
-/// The server refuses the client's key, or the client refuses the server's: also over every other
-/// transport.
+/// Whether one side refuses the key of the other, which it would do over each transport.
 bool is_wrong_key(const Error& error) noexcept {
   return error.code() == Code::kConnectionRefused && error.reason() == Reason::kAuthentication;
 }
 
-/// The error for the caller, made from the `error` of a server that has admitted the client.
+/// The error for the caller, from the `error` of a server that has admitted the client.
 Error refused_region(const Error& error, TransportKind kind, const Uri& uri) {
   const Error named = error.with_server(uri.server());
   if (error.code() == Code::kUnsupported && kind == TransportKind::kShm)
     return Error{Code::kUnsupported, "open over shm (the region was not created for it)"}
         .with_server(uri.server())
         .with_subject(uri.region);
-  // For a limit and for locked memory the server's subject has the numbers.
+  // For limits and for locked memory, the server's subject contains the numbers.
   const bool told = error.code() == Code::kLimitExceeded || error.reason() == Reason::kMemlock;
   return told && !error.subject().empty() ? named : named.with_subject(uri.region);
 }
@@ -52,14 +51,13 @@ std::vector<TransportSelection::Candidate> TransportSelection::candidates() {
   return found;
 }
 
-/// A transport that is not the last one leaves half of the time to those after it, in case its
-/// server does not answer.
+/// A transport that is not the last one leaves half of the time for the transports after it, in
+/// case its server does not answer.
 Deadline TransportSelection::share_of_time(bool last) const noexcept {
   return last ? deadline_ : deadline_ - (deadline_ - Clock::now()) / 2;
 }
 
-/// Gives the session with each candidate in turn to `use`, which returns the result, or nothing for
-/// the next candidate.
+/// Calls `use` with the session of one candidate after another, until it returns a result.
 template <typename Made, typename Use>
 Result<Made> TransportSelection::try_candidates(Attempt& attempt, const Use& use) {
   const std::vector<Candidate> candidates = this->candidates();
@@ -102,8 +100,8 @@ Result<std::shared_ptr<RegionGrant>> TransportSelection::open(Rights rights, Ope
     }
     const Error error = refused_region(region.error(), candidate.kind, uri_);
     // A second request would be a second fence, and would revoke the grants of clients that have
-    // opened the region after the first. A fence that the server refuses for the transport has
-    // revoked nothing.
+    // opened the region after the first. If the server refuses a fence because of the transport, it
+    // has revoked nothing.
     if (opening == Opening::kFence && error.code() != Code::kUnsupported) {
       attempt.answered = true;
       return error;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Which transports are tried for a server, in which order and for how long, and which error the
-/// caller gets if none of them fits.
+/// The transports that are tried for a server, their order and their share of the time, and the
+/// error for the caller if none of them fits.
 
 #include <memory>
 #include <string>
@@ -23,17 +23,17 @@ class RegionGrant;
 class SessionCore;
 class SharedSessions;
 
-/// One attempt to reach the server of a URI. Borrows everything.
+/// One attempt to reach the server of a URI. Borrows its arguments. One thread.
 class TransportSelection {
  public:
   TransportSelection(EngineServices& engine, SharedSessions& sessions, const Uri& uri,
                      Deadline deadline) noexcept
       : engine_{engine}, sessions_{sessions}, uri_{uri}, deadline_{deadline} {}
 
-  /// A session over the first transport that reaches the server. Blocks until the deadline.
+  /// Returns a session over the first transport that reaches the server. Blocks until the deadline.
   Result<std::shared_ptr<SessionCore>> connect(Attempt& attempt);
-  /// A grant of the URI's region, over the first transport that the region has. Blocks until the
-  /// deadline.
+  /// Returns a grant of the URI's region, over the first transport that the region allows. Blocks
+  /// until the deadline.
   Result<std::shared_ptr<RegionGrant>> open(Rights rights, Opening opening, Attempt& attempt);
 
  private:

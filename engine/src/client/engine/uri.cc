@@ -27,12 +27,13 @@ std::string to_string(Rights rights) {
 
 namespace {
 
-/// The operation names the part, so that the error's remedy can say what is expected there.
+/// The operation names the wrong part, so that the remedy of the error can say what is expected
+/// there.
 Error wrong(Operation part, std::string_view text) {
   return Error{Code::kInvalidArgument, part}.with_subject(text.empty() ? "(nothing)" : text);
 }
 
-/// The zone of an IPv6 address: percent-encoded behind "%25", or as it is behind "%". Empty: it is
+/// The zone of an IPv6 address: percent-encoded after "%25", or unchanged after "%". Empty:
 /// neither. Source: RFC 6874, section 2.
 std::string zone_of(std::string_view written) {
   constexpr std::string_view kPercent = "25";
@@ -77,7 +78,7 @@ Status parse_authority(std::string_view authority, Uri& uri) {
       uri.host.append("%").append(zone);
     }
   }
-  // Brackets stand around an address of IP version 6, never within a name: remora://[[]
+  // Brackets enclose an IPv6 address, and never stand within a name: remora://[[]
   const auto is_of_no_host = [](char c) {
     return static_cast<unsigned char>(c) <= ' ' || c == '\x7f' || c == '@' || c == '[' || c == ']';
   };
@@ -91,13 +92,13 @@ Status parse_authority(std::string_view authority, Uri& uri) {
   return {};
 }
 
-/// `item`: "NAME=VALUE", of a name that is known.
+/// `item`: "NAME=VALUE", with a known name.
 Status parse_rdma_setting(std::string_view item, config::RdmaSettings& settings) {
   const std::string_view name = item.substr(0, item.find('='));
   const std::string_view value = item.substr(std::min(item.size(), name.size() + 1));
   config::RdmaSettings one;
   if (!config::set_rdma_setting(one, name, value)) return wrong("URI setting of rdma", item);
-  // Two values of one setting: filling in the first changes nothing.
+  // The setting has a value already: adding the second one changes nothing.
   const config::RdmaSettings both = config::with_defaults(settings, one);
   if (both == settings) return wrong("URI option", "a second " + std::string{item});
   settings = both;
@@ -181,7 +182,7 @@ Result<Uri> Uri::parse(std::string_view text) {
 
 std::string Uri::text() const {
   const bool v6 = host.find(':') != std::string::npos;
-  // Appended to: GCC 12 warns of overlap in operator+(const char*, std::string&&) at -O3.
+  // Built by appending: GCC 12 warns of overlap in operator+(const char*, std::string&&) at -O3.
   std::string text = v6 ? "remora://[" : "remora://";
   const std::size_t percent = v6 ? host.find('%') : std::string::npos;
   text.append(host, 0, percent);

@@ -52,7 +52,7 @@ Status AsyncCore::begin(AsyncOperation& operation) noexcept {
   return taken;
 }
 
-/// From here on the record has everything that the operation needs; the frame only waits.
+/// From here on the record has all data of the operation, and the frame only waits.
 void AsyncCore::move_into(AsyncRecord& record, AsyncOperation& operation) noexcept {
   record.request = std::move(operation.request_);
   record.inbox = operation.inbox_;
@@ -68,7 +68,7 @@ void AsyncCore::set_result(AsyncRecord& record, Completion& completion) noexcept
 }
 
 void AsyncCore::resume(AsyncRecord& record) noexcept {
-  // A queue that belongs to its region lasts until the end of this function.
+  // Keeps a queue that belongs to its region until this function ends.
   const OwnedShared<RegionGrant> region = std::move(record.region);
   std::coroutine_handle<> waiter;
   AsyncOperation* const operation = record.operation.exchange(nullptr, std::memory_order_acq_rel);
@@ -80,7 +80,7 @@ void AsyncCore::resume(AsyncRecord& record) noexcept {
   }
   record.request.slot = Slot{};
   record.inbox = nullptr;
-  // The polled queue submits the next one in line before the coroutine's own code runs.
+  // First the polled queue submits the next operation in line, then the coroutine's own code runs.
   give_back(record);
   if (waiter) waiter.resume();
 }
@@ -107,8 +107,8 @@ void AsyncCore::wait_in_line(AsyncOperation& operation) noexcept {
   submit_from_line();
 }
 
-/// Submits operations in line, as far as there are free records. In any thread, which need not be
-/// the one in which these coroutines go on: an operation that cannot be submitted is handed over.
+/// Submits operations in line while there are free records. Runs in any thread, also in one that
+/// does not resume these coroutines: an operation that cannot be submitted is handed over.
 void AsyncCore::submit_from_line() noexcept {
   if (waiting_.load(std::memory_order_relaxed) == 0) return;
   Deadline until;
@@ -122,7 +122,8 @@ void AsyncCore::submit_from_line() noexcept {
   }
 }
 
-/// The record of the operation that stood first, or null. Its frame may be destroyed from here on.
+/// Returns the record of the first operation in line, or null. Its frame may be destroyed from here
+/// on.
 AsyncRecord* AsyncCore::take_first_in_line(Deadline& until, bool& stopped) noexcept {
   const MutexLock lock{mutex_};
   if (first_ == nullptr) return nullptr;
@@ -193,25 +194,27 @@ bool AsyncOperation::await_suspend(std::coroutine_handle<> waiter) noexcept {
     return false;
   }
   const Status taken = queue_ != nullptr ? begin_on_queue() : begin_on_region();
-  if (taken) return true;  // this may be gone
+  if (taken) return true;  // this object may have been destroyed
   status_ = taken;
   return false;
 }
 
-/// An operation of Region::async(): the thread's Executor drives it, or else a poller does.
+/// Begins an operation of Region::async(): the Executor of the thread drives it, or a poller if
+/// there is none.
 Status AsyncOperation::begin_on_region() noexcept {
   if (ExecutorCore* const executor = ExecutorCore::current()) {
     auto queue = executor->queue_of(region_.pointer());
     return queue ? begin_on(**queue) : Status{queue.error()};
   }
-  // Once the operation is taken, this may be gone, and with it the last other user of the region.
+  // Once the operation is taken, this object may be destroyed, and with it the last other reference
+  // to the region.
   const std::shared_ptr<RegionGrant> region = region_.pointer();
   auto queue = PolledAsyncCore::of_region(*region);
   return queue ? begin_on(**queue) : Status{queue.error()};
 }
 
-/// An operation of an AsyncQueue: a poller drives it. The coroutine goes on in the thread's
-/// Executor, or else where the queue's Resume says.
+/// Begins an operation of an AsyncQueue, which a poller drives. The Executor of the thread resumes
+/// the coroutine; if there is none, the queue's Resume says where it is resumed.
 Status AsyncOperation::begin_on_queue() noexcept {
   if (ExecutorCore* const executor = ExecutorCore::current()) {
     auto inbox = executor->inbox();
@@ -219,7 +222,8 @@ Status AsyncOperation::begin_on_queue() noexcept {
     inbox_ = std::move(*inbox);
     inbox_->begin_await();
   }
-  // Once the operation is taken, this may be gone, and with it the last other owner of the queue.
+  // Once the operation is taken, this object may be destroyed, and with it the last other reference
+  // to the queue.
   const std::shared_ptr<PolledAsyncCore> queue = queue_.pointer();
   return begin_on(*queue);
 }

@@ -1,15 +1,13 @@
 #pragma once
 
 /// The operations that coroutines await on one queue: a record for each operation in flight, which
-/// outlives the coroutine's frame, and the line of the operations that wait for a record.
+/// lives longer than the coroutine's frame, and the line of operations that wait for a record.
 ///
-/// There are two kinds of such a queue, which differ in the thread that drives it: PolledAsyncCore,
-/// which a poller of the engine drives, and ExecutorQueue, which an Executor drives in the thread
-/// that calls run().
+/// Two kinds of queues derive from AsyncCore: a poller of the engine drives a PolledAsyncCore; an
+/// Executor drives an ExecutorQueue, in the thread that calls run().
 ///
-/// A frame and its record point to each other until one of them ends that, by an exchange: the
-/// frame when it is destroyed, the record when it resumes the coroutine. The second of them finds
-/// null.
+/// A frame and its record point to each other until one of them ends that by an exchange: the frame
+/// when it is destroyed, the record when it resumes the coroutine. The other one then finds null.
 
 #include <atomic>
 #include <chrono>
@@ -30,58 +28,60 @@
 
 namespace remora::detail {
 
-/// An operation's place in the queue, from its submission until its coroutine goes on.
+/// An operation's place in the queue, from its submission until its coroutine is resumed.
 struct AsyncRecord : Resumable {
   AsyncCore* core = nullptr;
   std::uint32_t index = 0;
-  bool in_flight = false;                           ///< of an ExecutorQueue: its queue has it
-  bool held = false;                                ///< of a PolledAsyncCore: see hand_over()
-  std::atomic<AsyncOperation*> operation{nullptr};  ///< null: its frame is gone
+  bool in_flight = false;  ///< of an ExecutorQueue: the operation is in its queue
+  bool held = false;       ///< of a PolledAsyncCore: see hand_over()
+  std::atomic<AsyncOperation*> operation{nullptr};  ///< null: the frame was destroyed
   AsyncRequest request{};
-  /// Of the Executor in which the coroutine goes on; null where the queue's own Resume says that.
+  /// Of the Executor that resumes the coroutine; null: the queue's Resume says where it is resumed.
   std::shared_ptr<CoroutineInbox> inbox;
   OwnedShared<RegionGrant> region;  ///< keeps a queue that belongs to its region
-  /// How it ended, with the request's slot.
+  /// The result, with the request's slot:
   Status status;
   std::uint64_t old_value = 0;
 };
 
-/// Thread-safe where submit() and hand_over() are.
+/// Owned by an AsyncQueue, a region or an Executor. Thread-safe if submit() and hand_over() are.
 class AsyncCore {
  public:
   AsyncCore(const AsyncCore&) = delete;
   AsyncCore& operator=(const AsyncCore&) = delete;
   virtual ~AsyncCore() = default;
 
-  /// Takes an operation whose coroutine is suspended. On success the coroutine may have gone on,
-  /// and be gone, by the time that this returns. Errors: the operation was not taken.
+  /// Takes an operation whose coroutine is suspended. On success the coroutine may have been
+  /// resumed, and its frame destroyed, before this returns. Errors: the operation was not taken.
   Status begin(AsyncOperation& operation) noexcept;
-  /// The frame of an operation that was taken is destroyed before its coroutine has gone on.
+  /// Called when the frame of an operation that was taken is destroyed before its coroutine is
+  /// resumed.
   void forget(AsyncOperation& operation) noexcept;
 
  protected:
-  /// `deadline`: the time that an operation has from its co_await on. `belongs_to_region`: while
-  /// an operation is in flight, its record keeps the region, and with it this queue.
+  /// `deadline`: the time that an operation has, from its co_await on. `belongs_to_region`: the
+  /// record of an operation in flight keeps the region, and so this queue.
   AsyncCore(std::size_t depth, std::chrono::nanoseconds deadline,
             void (*run)(Resumable& record) noexcept, bool belongs_to_region);
 
-  /// Gives the record's request to the queue below. Errors: it was not taken.
+  /// Submits the record's request to the queue below. Errors: it was not taken.
   virtual Status submit(AsyncRecord& record, Deadline until) noexcept = 0;
-  /// Has an operation that has ended go on where its coroutine is to be resumed. Any thread.
+  /// Resumes the coroutine of an operation that has ended, in the thread where it is to be resumed,
+  /// or has that done. Any thread.
   virtual void hand_over(AsyncRecord& record) noexcept = 0;
 
-  /// A record has become free while operations wait in line: submits them, in the order in which
-  /// they came, or has that done later. Any thread.
+  /// A record is free while operations wait in line: submits them in their order, or has that done
+  /// later. Any thread.
   virtual void serve_line() noexcept { submit_from_line(); }
   void submit_from_line() noexcept;
 
-  /// Notes how an operation ended.
+  /// Stores the result of an operation in its record.
   static void set_result(AsyncRecord& record, Completion& completion) noexcept;
-  /// Gives the record back and resumes the coroutine, if there still is one. In the thread in which
-  /// the coroutine is to go on.
+  /// Gives the record back, and resumes the coroutine if its frame still exists. Called in the
+  /// thread where the coroutine is to be resumed.
   void resume(AsyncRecord& record) noexcept;
   [[nodiscard]] std::span<AsyncRecord> records() noexcept { return records_; }
-  /// Forgets all frames: none of their coroutines goes on by this queue.
+  /// Ends the connection to all frames: this queue resumes none of their coroutines.
   void forget_all() noexcept;
 
  private:
@@ -95,19 +95,22 @@ class AsyncCore {
   const bool belongs_to_region_;
   std::vector<AsyncRecord> records_;
   IndexStack free_;
-  /// Operations in line. A thread that puts one there changes it before it looks for a free record,
-  /// and a thread that gives a record back looks at it after that: one of the two sees the other.
+  /// Number of operations in line. A thread that adds an operation changes the number before it
+  /// looks for a free record; a thread that gives a record back reads it after that. So one of the
+  /// two sees the other.
   alignas(64) std::atomic<std::size_t> waiting_{0};
   Mutex mutex_;
-  /// The operations that wait for a record, in the order in which they came.
+  /// The operations in line, in their order.
   AsyncOperation* first_ REMORA_GUARDED_BY(mutex_) = nullptr;
   AsyncOperation* last_ REMORA_GUARDED_BY(mutex_) = nullptr;
 };
 
-/// Keeps memory that is borrowed registered. An operation's own slot keeps itself.
+/// Keeps borrowed memory registered while the operation waits. A slot of the operation needs no
+/// such use.
 inline void AsyncRequest::begin_wait() const noexcept {
   if (memory != nullptr && memory->has_handles()) memory->begin_use();
 }
+/// Ends the use of begin_wait() when it is destroyed. A local object of one thread.
 class AsyncRequest::Waited {
  public:
   explicit Waited(const AsyncRequest& request) noexcept

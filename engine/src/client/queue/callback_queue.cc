@@ -11,6 +11,7 @@
 
 #include "base/closed.h"
 #include "base/log.h"
+#include "client/datapath/end_tally.h"
 #include "client/datapath/mapped_access.h"
 #include "client/queue/callback_core.h"
 #include "client/services/engine_services.h"
@@ -20,11 +21,11 @@
 namespace remora::detail {
 
 namespace {
-/// How long after its deadline an operation may end.
+/// Time after its deadline within which an operation ends.
 constexpr std::chrono::seconds kEndGrace{2};
-/// A poller looks at a lane with something in flight at least this often.
+/// A poller checks a lane with operations in flight at least this often.
 constexpr std::chrono::milliseconds kMaxPollerSleep{100};
-/// The same limit for a lane that cannot wake it.
+/// As kMaxPollerSleep, for a lane that cannot wake the poller.
 constexpr std::chrono::milliseconds kMaxUnwatchedSleep{1};
 }  // namespace
 
@@ -73,7 +74,7 @@ CallbackCore::CallbackCore(std::shared_ptr<RegionGrant> region, Poller& poller,
   sink_.watch(poller.notifier());
 }
 
-/// Returns a place for one more operation; or null, and the reason in `why`.
+/// Returns a place for one more operation; null: `why` has the reason.
 CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
   std::uint64_t before = in_flight_.load(std::memory_order_relaxed);
   do {
@@ -88,11 +89,11 @@ CallbackEntry* CallbackCore::acquire(Status& why) noexcept {
     }
   } while (!in_flight_.compare_exchange_weak(before, before + 1, std::memory_order_acq_rel,
                                              std::memory_order_relaxed));
-  // The first operation in flight wakes the poller, which does not look at the lane until then. It
-  // does so at once, since operations that other threads add meanwhile are not the first.
+  // The first operation in flight wakes the poller, which does not poll the lane until then. It is
+  // woken at once, since operations that other threads add meanwhile are not the first.
   if ((before & kCount) == 0 && !immediate_) poller_.notifier().notify();
-  // A place is free: there is one more than may be in flight, for the operation whose callback
-  // runs.
+  // There is a free place: the table has one more place than operations may be in flight, for the
+  // operation whose callback runs.
   const std::uint32_t place = free_.take();
   REMORA_ASSERT_HOT(place < table_.size(), "a queue with room has a free place");
   CallbackEntry& entry = table_[place];
@@ -131,10 +132,10 @@ Status CallbackCore::take(const transport::WorkRequest& request, ByteOffset offs
   return hand_over(*entry, region_->check_on(*entry, lane_), nullptr, given, tag, until);
 }
 
-/// Finds a registration for memory that has none, if that is worth it. False: the deadline has
-/// passed meanwhile, or the grant was revoked.
+/// Acquires a lease for memory without a registration, if the operation gains by it. False: the
+/// deadline has passed meanwhile, or the grant was revoked.
 bool CallbackCore::acquire_lease(CallbackEntry& entry) noexcept {
-  // A poller that pinned pages would delay all other queues that it serves.
+  // If a poller pinned pages, its other queues would wait.
   const auto which = poller_.is_this_thread() ? LaneDriver::Lease::kOld : LaneDriver::Lease::kNew;
   if (!lane().acquire_lease(entry, which)) return true;
   // Pinning pages may take longer than a revocation waits for operations.
@@ -178,15 +179,16 @@ Status CallbackCore::hand_over(CallbackEntry& entry, bool sound, Slot* slot, Giv
     status = error_of(entry);
     entry.name_memory(nullptr);
     give_back(entry);
-    // The thread in close() may have waited for this only: after the fetch_sub() it may destroy the
-    // queue and the engine, so the notifier is kept here.
+    // A thread in close() may wait only for this operation: after the fetch_sub() it may destroy
+    // the queue and the engine, so the notifier is kept here.
     const std::shared_ptr<EventNotifier> notifier = poller_.share_notifier();
     if (in_flight_.fetch_sub(1, std::memory_order_acq_rel) == kClosing + 1) notifier->notify();
   }
   return status;
 }
 
-/// For mapped remote memory: this thread does the work, and the poller calls back.
+/// For mapped remote memory: this thread carries the operation out, and the poller runs the
+/// callback.
 void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
   bool ended = true;
   {
@@ -204,18 +206,19 @@ void CallbackCore::carry_out(CallbackEntry& entry) noexcept {
     poller_.notifier().notify();
 }
 
-/// The poller calls back for an operation that has ended in this thread.
+/// Hands an operation that has ended in this thread to the poller, which runs the callback.
 void CallbackCore::push_done(CallbackEntry& entry) noexcept {
   OperationRecord* before = done_.load(std::memory_order_relaxed);
   do {
     entry.next = before;
   } while (!done_.compare_exchange_weak(before, &entry, std::memory_order_release,
                                         std::memory_order_relaxed));
-  // The thread that pushed on the empty stack has told the poller, or is about to.
+  // If the stack was not empty, the thread that pushed first has notified the poller, or is about
+  // to.
   if (before == nullptr) poller_.notifier().notify();
 }
 
-/// Ends the operations that carry_out() has left. True: there were some.
+/// Ends the operations that push_done() has pushed. Returns whether there were any.
 bool CallbackCore::serve_done() noexcept {
   OperationRecord* at = done_.exchange(nullptr, std::memory_order_acquire);
   OperationRecord* first = nullptr;
@@ -230,7 +233,7 @@ bool CallbackCore::serve_done() noexcept {
 
 bool CallbackCore::serve() noexcept {
   if (size() == 0) return false;
-  // Also where the lane completes operations: pairs that were refused are there.
+  // Also if the lane completes operations, since refused pairs are on the stack.
   const bool any = (immediate_ || done_.load(std::memory_order_relaxed) != nullptr) && serve_done();
   const auto earliest = [this] { return earliest_deadline(); };
   lane().wait(sink_, 0, DeadlineSource{earliest});
@@ -248,7 +251,7 @@ void CallbackCore::end(CallbackEntry& entry) noexcept {
   entry.name_memory(nullptr);
   if (entry.group.head != nullptr) [[unlikely]]
     return end_of_pair(entry);
-  // The operation's room is free before its callback, which may use it.
+  // The operation no longer counts while its callback runs, which may submit another one.
   const std::uint64_t before = in_flight_.fetch_sub(1, std::memory_order_acq_rel);
   REMORA_ASSERT_HOT((before & kCount) != 0, "an operation in flight ends once");
   call(entry);
@@ -272,7 +275,7 @@ void CallbackCore::call(CallbackEntry& entry) noexcept {
 
 void CallbackCore::log_exception(const char* what) noexcept {
   region_->session().metrics().callback_threw();
-  // A callback that always throws does not fill the log.
+  // A callback that always throws must not fill the log.
   if (std::has_single_bit(++exceptions_))
     log::warn({"callback.threw", "reason exceptions"},
               "a callback threw: {} (number {} of its queue)", what, exceptions_);
@@ -284,8 +287,9 @@ Deadline CallbackCore::earliest_deadline() noexcept {
   };
   const Clock::time_point now = Clock::now();
   if (now < known()) return known();
-  // An operation that is submitted after this look has its whole time, or lowers earliest_ itself.
-  // Exchanged, not stored: this look sees the operations that have lowered earliest_ before.
+  // An operation that is submitted after this check has its whole time, or lowers earliest_ itself.
+  // An exchange instead of a store, so that this thread sees the operations that have lowered
+  // earliest_ before.
   earliest_.exchange(deadline_after(now, deadline_).time_since_epoch().count(),
                      std::memory_order_acq_rel);
   for (const CallbackEntry& entry : table_)
@@ -313,27 +317,27 @@ Deadline CallbackCore::arm(int epoll) noexcept {
     lane().progress_and_arm(sink_, DeadlineSource{earliest});
     return earliest_deadline();
   }
-  // One event, then none until the next arm(): completions of other queues of the lane do not wake
-  // this poller while this queue has nothing in flight.
+  // One event, then none until the next arm(), so that completions of other queues of the lane do
+  // not wake this poller while this queue has nothing in flight.
   epoll_event wanted{.events = EPOLLIN | EPOLLONESHOT, .data = {.ptr = this}};
   const int descriptor = lane().event_fd();
   const bool watched = ::epoll_ctl(epoll, EPOLL_CTL_MOD, descriptor, &wanted) == 0 ||
                        ::epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &wanted) == 0;
   lane().progress_and_arm(sink_, DeadlineSource{earliest});
   const Deadline sleep_until = Clock::now() + (watched ? kMaxPollerSleep : kMaxUnwatchedSleep);
-  // Operations that are past their deadlines end with the lane, by another thread.
+  // Operations that are past their deadlines end with the lane, in another thread.
   return lane().ending() ? sleep_until : std::min(earliest_deadline(), sleep_until);
 }
 
 void CallbackCore::leave(int epoll) noexcept {
   if (immediate_) return;
-  // Another queue on the same lane adds it again before it sleeps.
+  // Another queue of the same lane adds the descriptor again before it sleeps.
   epoll_event unused{};
   (void)::epoll_ctl(epoll, EPOLL_CTL_DEL, lane().event_fd(), &unused);
   lane().settle_events();
 }
 
-/// Ends operations that are past their deadlines, by breaking the lane: all of them, if the last
+/// Ends operations that are past their deadlines by breaking the lane: all operations, if the last
 /// deadline has passed.
 void CallbackCore::end_overdue() noexcept {
   std::array<CompletionSink::Run, 1> ring{};
@@ -344,8 +348,8 @@ void CallbackCore::end_overdue() noexcept {
 }
 
 bool CallbackCore::hold() noexcept {
-  // The poller's own thread is still serving this queue, unless gone() is true; only that thread
-  // sets it.
+  // The poller's own thread still serves this queue, unless gone() is true, which only that thread
+  // sets.
   if (in_flight_.fetch_add(kHold, std::memory_order_acq_rel) != kClosing ||
       (poller_.is_this_thread() && !gone()))
     return true;
@@ -359,8 +363,8 @@ void CallbackCore::let_go() noexcept {
     if (in_flight_.compare_exchange_weak(before, before - kHold, std::memory_order_acq_rel,
                                          std::memory_order_relaxed))
       return;
-  // The thread in close() may have waited for this only: after the fetch_sub() it may destroy the
-  // queue and the engine, so the notifier is kept here.
+  // A thread in close() may wait only for this hold: after the fetch_sub() it may destroy the queue
+  // and the engine, so the notifier is kept here.
   const std::shared_ptr<EventNotifier> notifier = poller_.share_notifier();
   in_flight_.fetch_sub(kHold, std::memory_order_acq_rel);
   notifier->notify();
@@ -377,7 +381,7 @@ void CallbackCore::close() noexcept {
     log::warn({"queue.destroyed_on_poller"},
               "a queue was destroyed on its own poller: its operations are not waited for");
   } else if (!poller_.part_with(*this, deadline_after(deadline_) + kEndGrace)) {
-    // After this the lane does not touch the queue's buffers, however long the poller is blocked.
+    // After this the lane does not access the queue's buffers, however long the poller is blocked.
     end_overdue();
     log::warn({"queue.poller_blocked"},
               "a poller is blocked: a queue is destroyed before its callbacks");

@@ -1,5 +1,5 @@
-/// Groups: many pairs that a callback queue takes as one operation. Each pair has a place of the
-/// queue, and goes its way as any operation; the poller counts its end in the place of the first
+/// Groups: many pairs that a callback queue takes as one operation. Each pair has a place in the
+/// queue and is handled like any operation. The poller counts its end in the place of the first
 /// pair, the head, which has the callback.
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include "base/closed.h"
 #include "client/datapath/client_metrics.h"
+#include "client/datapath/end_tally.h"
 #include "client/datapath/many_pairs.h"
 #include "client/queue/callback_core.h"
 #include "client/services/poller.h"
@@ -15,7 +16,7 @@
 
 namespace remora::detail {
 
-/// Room for so many operations at once, or for none of them.
+/// Reserves room for `count` operations, or for none of them.
 Status CallbackCore::acquire_places(std::size_t count) noexcept {
   if (count > depth_)
     return region_->named(Error{Code::kLimitExceeded, "callback_queue"}.with_limit(count, depth_));
@@ -76,7 +77,7 @@ Status CallbackCore::take_group(std::span<Pair> pairs, GivenCallback given,
     }
     (may_go ? sound : refused).append(entry);
   }
-  // Pinning pages for one pair may take longer than a revocation waits for the others.
+  // Pinning pages for one pair may take longer than a revocation waits for the other pairs.
   if (const Reason why = region_->revoked(); why != Reason::kNone)
     refuse_all(sound, refused, Outcome::failure(Code::kAccessRefused, why));
   else if (clock_now() >= deadline)
@@ -85,7 +86,7 @@ Status CallbackCore::take_group(std::span<Pair> pairs, GivenCallback given,
   return {};
 }
 
-/// Moves pairs that have passed their checks, and are not handed over, to `refused`.
+/// Moves pairs that have passed their checks and are not submitted to `refused`.
 void CallbackCore::refuse_all(OperationList& sound, OperationList& refused,
                               const Outcome& outcome) noexcept {
   EndTally tally{region_->session().metrics()};
@@ -98,8 +99,8 @@ void CallbackCore::refuse_all(OperationList& sound, OperationList& refused,
   }
 }
 
-/// From here on the poller may end the pairs. It ends those that were refused, too: only one thread
-/// counts.
+/// From here on the poller may end the pairs. It also ends the refused ones, since only one thread
+/// may count the ends of a group.
 void CallbackCore::hand_over_group(OperationList sound, OperationList refused) noexcept {
   while (!refused.empty()) push_done(static_cast<CallbackEntry&>(refused.take_first()));
   if (!immediate_) {
@@ -109,8 +110,8 @@ void CallbackCore::hand_over_group(OperationList sound, OperationList refused) n
   while (!sound.empty()) carry_out(static_cast<CallbackEntry&>(sound.take_first()));
 }
 
-/// A pair has ended: its place is free, unless it is the head's. When all pairs have ended, the
-/// head's callback is called.
+/// Called when a pair has ended: frees its place, unless it is the head's. When all pairs have
+/// ended, calls the head's callback.
 void CallbackCore::end_of_pair(CallbackEntry& entry) noexcept {
   auto& head = static_cast<CallbackEntry&>(*entry.group.head);
   const bool last = count_end_of_pair(entry);

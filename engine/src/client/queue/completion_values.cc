@@ -1,4 +1,4 @@
-// Completions by value: one call a batch instead of several for each completion.
+// Completions by value: one call for each batch instead of several for each completion.
 
 #include <cstddef>
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace remora::detail {
 
 namespace {
 thread_local ExecutorCore* t_current = nullptr;
-/// Rounds of polling several regions before sleeping on their descriptors.
+/// Number of polls of several regions before the thread sleeps on their descriptors.
 constexpr int kPollRounds = 200;
 
 class Current {
@@ -59,17 +59,19 @@ Result<std::shared_ptr<CoroutineInbox>> ExecutorCore::inbox() noexcept {
   }
 }
 
-/// A task has forked, and this is the child: what it awaits is the parent's.
+/// A task has called fork(2), and this is the child: the operations that it awaits belong to the
+/// parent.
 void ExecutorCore::end_all_in_child() noexcept {
   process_ = this_process();
   for (const auto& queue : queues_) queue->end_all_in_child();
 }
 
-/// Submits what was awaited and takes what has ended; true when a coroutine may go on, or one has
-/// gone on by the inbox.
+/// Submits the awaited operations and takes those that have ended. Returns whether a coroutine may
+/// be resumed, or was resumed by the inbox.
 bool ExecutorCore::poll() {
   const bool any = inbox_ != nullptr && inbox_->run_all() != 0;
-  // Also then: an inbox that other threads keep filling does not hold up the regions.
+  // Also after jobs of the inbox, so that an inbox that other threads keep filling does not delay
+  // the regions.
   for (const auto& queue : queues_) queue->submit_and_poll();
   return any || !ready_.empty();
 }
@@ -79,7 +81,7 @@ void ExecutorCore::wait_for_any() {
   for (const auto& queue : queues_)
     if (queue->busy()) busy.push_back(queue.get());
   const bool inbox = inbox_ != nullptr && inbox_->awaited();
-  if (busy.empty() && !inbox) std::terminate();  // nothing will ever resume the task
+  if (busy.empty() && !inbox) std::terminate();  // no event would ever resume the task
   if (busy.size() == 1 && !inbox) return busy.front()->wait_for_one();
   for (int i = 0; i < kPollRounds && !busy.empty(); ++i)
     if (poll()) return;
@@ -93,10 +95,11 @@ void ExecutorCore::wait_for_any() {
   for (ExecutorQueue* const each : busy) {
     earliest = std::min(earliest, each->queue().next_deadline());
     auto descriptor = each->queue().event_fd();
-    // Without one the others' and the clock wake it.
+    // Without a descriptor, the other descriptors and the timeout wake the thread.
     if (descriptor) events.push_back({.fd = *descriptor, .events = POLLIN, .revents = 0});
   }
-  // Each look asks for the next event, so nothing comes between it and the sleep.
+  // Each progress() asks for the next event, so a completion between it and the sleep wakes the
+  // thread.
   for (ExecutorQueue* const each : busy) each->progress();
   if (!ready_.empty()) return;
   ::poll(events.data(), events.size(), milliseconds_until(earliest) + 1);
@@ -110,7 +113,8 @@ void ExecutorCore::drive(bool (*ended)(void*) noexcept, void* task, void (*start
     if (process_ != this_process()) [[unlikely]]
       end_all_in_child();
     if (ready_.empty() && !poll()) wait_for_any();
-    // Those that become ready meanwhile have their turn after what they wait for was submitted.
+    // Coroutines that become ready meanwhile are resumed after the operations that they await were
+    // submitted.
     for (std::size_t left = ready_.size(); left != 0 && !ended(task); --left) ready_.run_first();
   }
   ready_.clear();
@@ -128,7 +132,8 @@ Executor::Executor(const ExecutorOptions& options)
           std::clamp<std::size_t>(options.depth, 1, kMaxQueueDepth))} {}
 Executor::~Executor() = default;
 
-/// One that a parent made outside of its run() has nothing of the parent's: only the depth counts.
+/// An Executor that a parent process made outside of run() has no state of the parent except the
+/// depth.
 void Executor::drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*)) {
   if (core_ == nullptr) core_ = std::make_unique<ExecutorCore>(core_.pointer()->depth());
   core_->drive(ended, task, start);

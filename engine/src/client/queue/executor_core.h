@@ -1,7 +1,7 @@
 #pragma once
 
-/// The state of an Executor: a queue for each region in use, and the operations that have ended and
-/// whose coroutines have not gone on yet.
+/// The state of an Executor: a queue for each region in use, and the ended operations whose
+/// coroutines have not been resumed yet.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,23 +14,25 @@
 
 #include "client/queue/coroutine_inbox.h"
 #include "client/queue/executor_queue.h"
+#include "client/queue/resumable_list.h"
 
 namespace remora::detail {
 
-/// Used by the thread that calls run() only.
+/// Owned by an Executor. Used only by the thread that calls run().
 class ExecutorCore {
  public:
   explicit ExecutorCore(std::size_t depth) noexcept : depth_{depth} {}
 
-  /// The one whose run() is in this thread, or null.
+  /// The ExecutorCore whose run() this thread is in, or null.
   [[nodiscard]] static ExecutorCore* current() noexcept;
   /// Makes `core` the current one of this thread; returns the one before.
   static ExecutorCore* set_current(ExecutorCore* core) noexcept;
 
   /// The queue of a region. Errors: as Region::queue, kOutOfMemory.
   Result<ExecutorQueue*> queue_of(const std::shared_ptr<RegionGrant>& region) noexcept;
-  /// Where another thread posts what a task of this executor awaits: the end of a control call, or
-  /// of an operation of an AsyncQueue. Errors: kSystem (no descriptor), kOutOfMemory.
+  /// The inbox to which another thread posts the results that a task of this executor awaits: of a
+  /// control call, or of an operation of an AsyncQueue. Errors: kSystem (no descriptor),
+  /// kOutOfMemory.
   Result<std::shared_ptr<CoroutineInbox>> inbox() noexcept;
 
   void drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*));

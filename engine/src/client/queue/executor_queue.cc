@@ -31,8 +31,8 @@ ExecutorQueue::ExecutorQueue(const std::shared_ptr<RegionGrant>& region,
 
 ExecutorQueue::~ExecutorQueue() { forget_all(); }
 
-/// The queue has room: it has as many places as there are records. Its deadline runs from
-/// submit_and_poll() on, also for an operation that has waited in line, so `until` is not used.
+/// The queue has room, since it has as many places as there are records. Its deadline begins in
+/// submit_and_poll(), also for an operation that has waited in line, so `until` is not used.
 Status ExecutorQueue::submit(AsyncRecord& record, Deadline /*until*/) noexcept {
   if (queue_ == nullptr) [[unlikely]]
     return closed_handle("co_await", queue_.foreign());
@@ -58,7 +58,7 @@ void ExecutorQueue::take_completions(Completions found) noexcept {
 }
 
 void ExecutorQueue::end_all_in_child() noexcept {
-  // The operations in line follow, in submit_and_poll().
+  // submit_and_poll() ends the operations in line.
   for (AsyncRecord& record : records()) {
     if (!std::exchange(record.in_flight, false)) continue;
     record.status = closed_handle("co_await", true);

@@ -20,7 +20,7 @@ namespace {
 /// The queue whose close() waits for the coroutine that runs in this thread.
 thread_local const PolledAsyncCore* t_resuming = nullptr;
 
-/// A poller that runs a long callback gives up a region's queue later, by itself.
+/// A poller that runs a long callback leaves a region's queue later, by itself.
 constexpr std::chrono::milliseconds kCloseIdleTime{100};
 
 void drop_core(PolledAsyncCore* core) noexcept { core->drop(); }
@@ -83,11 +83,11 @@ Status PolledAsyncCore::submit(AsyncRecord& record, Deadline until) noexcept {
                                 detail::give<decltype(told)&>(told), std::uint64_t{0}, until);
 }
 
-/// On the poller.
+/// The poller calls it.
 void PolledAsyncCore::ended(AsyncRecord& record, Completion& completion) noexcept {
   set_result(record, completion);
-  // An executor may have ended since, and would not look into its inbox: no coroutine is left
-  // there.
+  // The executor may have ended meanwhile, and then does not look into its inbox. In that case the
+  // coroutine does not exist any more.
   const bool forgotten =
       record.inbox != nullptr && record.operation.load(std::memory_order_acquire) == nullptr;
   if (forgotten || (record.inbox == nullptr && arena_ == nullptr && resume_.post_ == nullptr))
@@ -99,7 +99,7 @@ void PolledAsyncCore::ended(AsyncRecord& record, Completion& completion) noexcep
 void PolledAsyncCore::hand_over(AsyncRecord& record) noexcept {
   const std::shared_ptr<CoroutineInbox> inbox = std::move(record.inbox);
   if (inbox != nullptr || resume_.post_ != nullptr) {
-    // A reference, no hold: the thread that resumes it may be the one that waits in close().
+    // A reference instead of a hold, since the thread that resumes the coroutine may be in close().
     keep();
     record.held = false;
     if (inbox != nullptr) return inbox->post(record);

@@ -1,5 +1,5 @@
-/// The way of each operation through a queue: taken, submitted, waited for, handed out. What a
-/// queue does seldom is in queue_core.cc.
+/// The path of each operation through a queue: taken, submitted, waited for, handed out.
+/// queue_core.cc has the functions that a queue rarely runs.
 
 #include <algorithm>
 #include <utility>
@@ -9,6 +9,7 @@
 #include <remora/engine/region.h>
 
 #include "base/closed.h"
+#include "client/datapath/slot_return.h"
 #include "client/queue/queue_core.h"
 #include "client/session/session_core.h"
 
@@ -26,7 +27,7 @@ using transport::Opcode;
   return entry;
 }
 
-/// Queues an operation: to be submitted or, if it is not sound, to be handed out.
+/// Queues an operation: a sound one to be submitted, another one to be handed out.
 Ticket QueueCore::append(QueueEntry& entry, bool sound) noexcept {
   free_ = entry.next;
   const Opcode opcode = entry.request.opcode;
@@ -37,14 +38,14 @@ Ticket QueueCore::append(QueueEntry& entry, bool sound) noexcept {
     filled_.any_split = filled_.any_split || !entry.whole;
     filled_.last = &entry;
     ++filled_.count;
-  } else {  // a barrier then stands before the next operation
+  } else {  // the barrier then is before the next operation
     (filled_.count == 0 ? filled_.first : filled_.last->next) = free_;
     keep_refused(entry);
   }
   return entry.ticket;
 }
 
-/// Returns the filled operations as a list of their own; afterwards none is filled.
+/// Returns the filled operations as a list, and leaves none filled.
 OperationList QueueCore::detach_filled() noexcept {
   OperationList filled;
   if (filled_.count != 0) {
@@ -93,7 +94,7 @@ void QueueCore::attach_filled(OperationList filled) noexcept {
   return entry.ticket;
 }
 
-/// Takes an operation that admits() refused, or behind a barrier; its place has been filled in.
+/// Takes an operation that admits() refused, or behind a barrier. Its place has been filled in.
 Ticket QueueCore::take_after_full_check(Slot* slot, std::uint64_t tag) noexcept {
   QueueEntry& entry = acquire(tag);
   if (slot != nullptr) {
@@ -162,7 +163,7 @@ Status QueueCore::submit() noexcept {
   if (std::exchange(filled_.any_split, false) && acquire_leases(filled) && Clock::now() >= deadline)
       [[unlikely]] {
     while (!filled.empty()) {
-      // The barrier then stands before the operation that is taken next.
+      // The barrier then is before the operation that is taken next.
       if (std::exchange(entry_of(filled.first)->after_barrier, false)) barrier_ = true;
       refuse(filled.take_first(), Outcome::failure(Code::kTimedOut, Reason::kExpired));
     }
@@ -196,8 +197,8 @@ Completions QueueCore::wait(std::size_t at_least) noexcept {
   const auto earliest = [this] { return earliest_deadline(); };
   while (true) {
     const std::size_t reachable = std::min(at_least, refused_.count + in_flight_ + held_.count);
-    // Also when enough were refused: operations that have completed meanwhile are handed out with
-    // them.
+    // Also polls if enough operations were refused, so that operations that have completed
+    // meanwhile are handed out with them.
     const std::size_t needed = reachable - std::min(reachable, refused_.count);
     if (in_flight_ > 0 && (sink_.ready() == 0 || sink_.ready() < needed))
       lane_.wait(sink_, std::min(needed, in_flight_), DeadlineSource{earliest});
@@ -248,7 +249,7 @@ inline void QueueCore::hand_out(OperationRecord& first, std::size_t count) noexc
   OperationRecord* at = &first;
   Completion* const end = &ready_[ready_count_] + count;
   for (Completion* each = end - count; each != end; ++each) {
-    at->deadline = Deadline::max();  // no longer in flight
+    at->deadline = Deadline::max();  // it is no longer in flight
     at->name_memory(nullptr);
     each->entry_ = entry_of(at);
     each->ok_ = at->outcome.ok;
@@ -265,7 +266,7 @@ void QueueCore::end_completions(std::uint64_t serial) noexcept {
     SlotReturn slots;
     for (const Completion& each : out) slots.add(each.entry_->slot);
   }
-  // All places at once: they are chained in the order in which they were handed out.
+  // Frees all places at once: they are chained in the order in which they were handed out.
   out.back().entry_->next = free_;
   free_ = out.front().entry_;
   (filled_.count == 0 ? filled_.first : filled_.last->next) = free_;
@@ -321,7 +322,8 @@ Completions Queue::none() const noexcept {
 }
 
 ByteOffset Queue::offset_of(Block block) const noexcept {
-  // Also in a child of fork: the calls that use the offset check which process made the queue.
+  // Also in a child of fork(2): the functions that use the offset check which process made the
+  // queue.
   return core_.pointer() == nullptr ? ByteOffset{0} : core_->offset_of(block);
 }
 

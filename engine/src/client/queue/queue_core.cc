@@ -1,5 +1,6 @@
-/// What a queue does seldom: it is made and destroyed, selects regions, cancels, holds operations
-/// back behind a barrier, refuses those of revoked grants. queue.cc has the way of each operation.
+/// The functions that a queue rarely runs: it is made and destroyed, selects regions, cancels
+/// operations, holds them behind a barrier, and refuses those of revoked grants. queue.cc has the
+/// path of each operation.
 
 #include "client/queue/queue_core.h"
 
@@ -13,13 +14,15 @@
 #include <remora/assert.h>
 #include <remora/engine/queue.h>
 
+#include "client/datapath/end_tally.h"
 #include "client/services/engine_services.h"
 #include "client/session/session_core.h"
 
 namespace remora::detail {
 
 namespace {
-/// How long an event loop may sleep while a broken lane ends; the event descriptor wakes it.
+/// How long an event loop may sleep while a broken lane ends; the event descriptor wakes it
+/// earlier.
 constexpr std::chrono::milliseconds kBrokenLaneSleep{100};
 }  // namespace
 
@@ -92,7 +95,7 @@ Error not_the_owner(Operation operation) noexcept {
   return Error{Code::kBusy, operation}.with_subject("another thread is in a call of this queue");
 }
 
-/// True when registrations may have been made, which takes time.
+/// Returns whether registrations may have been made, which takes time.
 bool QueueCore::acquire_leases(OperationList& filled) noexcept {
   bool any = false;
   for (OperationRecord* at = filled.first; at != nullptr; at = at->next)
@@ -100,7 +103,7 @@ bool QueueCore::acquire_leases(OperationList& filled) noexcept {
   return any;
 }
 
-/// Hands over the operations that no barrier holds back any more.
+/// Submits operations that no barrier holds back any more.
 void QueueCore::hand_over_held() noexcept {
   while (!held_.empty()) {
     const bool clear = sink_.ready() == in_flight_;
@@ -121,7 +124,7 @@ void QueueCore::hand_over_held() noexcept {
   }
 }
 
-/// Ends an operation that never reached the lane.
+/// Ends an operation that was never submitted to the lane.
 void QueueCore::refuse(OperationRecord& operation, const Outcome& outcome) noexcept {
   if (!operation.whole) lane_.release_lease(operation);
   operation.outcome = outcome;
@@ -136,18 +139,18 @@ Error QueueCore::error_of(const OperationRecord& operation) const noexcept {
   return error_in_group(of->error_of(operation), *of, static_cast<const QueueEntry&>(operation));
 }
 
-/// The operation can be handed out: tells the application's event loop.
+/// Keeps an operation that can be handed out, and notifies the application's event loop.
 void QueueCore::keep_refused(OperationRecord& operation) noexcept {
   refused_.append(operation);
   if (event_) event_.notify();
 }
 
 void QueueCore::barrier() noexcept {
-  // Without an operation before it, a barrier has nothing to wait for.
+  // Without an operation before it, a barrier has no effect.
   barrier_ = barrier_ || filled_.count + held_.count + in_flight_ > 0;
 }
 
-/// Puts a barrier before `operation`; if null, before the operation that is taken next.
+/// Puts a barrier before `operation`; null: before the operation that is taken next.
 void QueueCore::put_barrier_before(OperationRecord* operation) noexcept {
   if (operation == nullptr) {
     barrier_ = true;
@@ -156,11 +159,11 @@ void QueueCore::put_barrier_before(OperationRecord* operation) noexcept {
   entry_of(operation)->after_barrier = filled_.any_barrier = true;
 }
 
-/// Refuses the operations that are held back or not submitted, and for which `find` returns an
-/// outcome that is not ok. Returns how many. By the queue's owner, in a call.
+/// Refuses the operations that are held back or not submitted and for which `find` returns an
+/// outcome that is not ok. Returns their number. The queue's owner calls it, in a call.
 template <typename Find>
 std::size_t QueueCore::refuse_unposted(Find find) noexcept {
-  // A barrier before a refused operation then stands before the next one that stays.
+  // A barrier before a refused operation moves to the next operation that stays.
   bool barrier_before_next = false;
   std::size_t count = 0;
   const auto refuse_in = [&](OperationList& list) {
@@ -193,7 +196,7 @@ Status QueueCore::cancel(Ticket ticket) noexcept {
   if (!ticket || ticket.index() >= table_.size()) return unknown;
   QueueEntry& entry = table_[ticket.index()];
   if (entry.ticket != ticket) return unknown;
-  // Of a group: all pairs that have not ended, or none. The head's own pair may have ended.
+  // Cancels all pairs of a group that have not ended, or none. The head's own pair may have ended.
   if (entry.group.head != nullptr || entry.group.left_count != 0) {
     const auto of_group = [&](OperationRecord& operation) {
       return entry_of(&operation)->group.head == &entry ? Outcome::failure(Code::kCancelled)
@@ -214,14 +217,14 @@ Status QueueCore::cancel(Ticket ticket) noexcept {
     return {};
   }
   if (refused_.contains(entry)) return Error{Code::kBusy, "cancel"}.with_subject("ended");
-  // An operation whose completion the caller has, has ended.
+  // If the caller has its completion, the operation has ended.
   if (entry.deadline == Deadline::max()) return unknown;
   if (lane_.cancel(entry)) return {};
   return Error{Code::kBusy, "cancel"}.with_subject("posted");
 }
 
 Deadline QueueCore::earliest_deadline() const noexcept {
-  // Deadlines of a queue only grow, so the old answer holds until it has passed.
+  // Deadlines of a queue only grow, so the last result is right until it has passed.
   if (Clock::now() < earliest_) return earliest_;
   earliest_ = Deadline::max();
   for (const QueueEntry& entry : table_) earliest_ = std::min(earliest_, entry.deadline);
@@ -231,7 +234,7 @@ Deadline QueueCore::earliest_deadline() const noexcept {
 Deadline QueueCore::next_deadline() const noexcept {
   if (in_flight_ + held_.count == 0) return Deadline::max();
   const Deadline earliest = earliest_deadline();
-  // Operations that are past their deadlines end with the lane, by another thread.
+  // Operations that are past their deadlines end with the lane, in another thread.
   return lane_.ending() ? std::max(earliest, Clock::now() + kBrokenLaneSleep) : earliest;
 }
 
@@ -247,13 +250,13 @@ Result<int> QueueCore::event_fd() noexcept {
   }
   epoll_ = std::move(epoll);
   sink_.watch(event_);
-  // The descriptor also tells of completions before this call, and before the first progress().
+  // The descriptor also reports completions before this call, and before the first progress().
   signal_event(event_.event());
   return epoll_.get();
 }
 
 std::atomic<QueueCore::CallState>* QueueCore::enter_unless_taken(CallState before) noexcept {
-  if (before == kInCall) return nullptr;  // of another thread
+  if (before == kInCall) return nullptr;  // another thread is in a call
   refuse_revoked();
   return &in_call_;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The state of a Queue: a table of operations, the list of those that are taken and not submitted,
-/// and the completions that the caller has.
+/// The state of a Queue: a table of operations, the list of operations that are taken and not
+/// submitted, and the completions that the caller has.
 
 #include <atomic>
 #include <cstdint>
@@ -17,7 +17,8 @@
 #include "base/unique_fd.h"
 #include "client/datapath/batch_order.h"
 #include "client/datapath/memory_releaser.h"
-#include "client/datapath/operation.h"
+#include "client/datapath/operation_list.h"
+#include "client/datapath/operation_record.h"
 #include "client/region/region_grant.h"
 #include "client/region/revocation_listener.h"
 
@@ -25,47 +26,49 @@ namespace remora::detail {
 
 struct QueueEntry;
 
-/// What a place of a queue's table has of a group: the pairs of one Queue::read_many(), or of its
-/// neighbours. Each pair has a place; the place of the first one, the head, has the completion.
+/// The part of a place that belongs to a group: the pairs of one Queue::read_many(), or of a
+/// similar function. Each pair has a place. The place of the first pair, the head, has the
+/// completion.
 struct QueueGroup {
-  QueueEntry* head = nullptr;       ///< null: the operation is of no group
-  std::uint64_t* before = nullptr;  ///< where the old value of an atomic goes
-  ManyOutcome* outcome = nullptr;   ///< of this pair, where the caller wants it
-  std::uint32_t index = 0;          ///< of the pair
+  QueueEntry* head = nullptr;       ///< null: the operation is in no group
+  std::uint64_t* before = nullptr;  ///< destination of an atomic's old value
+  ManyOutcome* outcome = nullptr;   ///< outcome of this pair, if the caller asks for it
+  std::uint32_t index = 0;          ///< index of the pair
 
-  /// In the head only.
-  std::uint32_t left_count = 0;    ///< pairs that have not ended, or are not handed out
-  std::uint32_t failed_index = 0;  ///< of the failed pair that stands first
-  Ticket failed{};                 ///< the head's ticket, once a pair has failed
+  /// In the head only:
+  std::uint32_t left_count = 0;    ///< pairs that have not ended, or were not handed out
+  std::uint32_t failed_index = 0;  ///< index of the first failed pair
+  Ticket failed{};                 ///< the head's ticket, if a pair has failed
   Outcome failed_outcome{};
   std::uint64_t failed_offset_bytes = 0;
   std::uint64_t failed_length_bytes = 0;
 };
 
-/// One place of a queue's table: an operation, from when the queue takes it until its completion
-/// has ended.
+/// A place of a queue's table: an operation, from the time when the queue takes it until the
+/// application has destroyed its completion.
 struct QueueEntry : OperationRecord {
   Slot slot;
   std::uint64_t tag = 0;
-  Ticket ticket;  ///< of the place's operation, or of its last one
-  /// The operation waits until all before it have completed. Only while it is filled or held.
+  Ticket ticket;  ///< of the place's operation, or of the last operation there
+  /// The operation waits until all operations before it have completed. Only while it is filled or
+  /// held.
   bool after_barrier = false;
   QueueGroup group;
 };
 
-/// Notes in its head how an operation of a group has ended, which then is of no group any more.
-/// True: it was the last one, and the head has the outcome of the group.
+/// Counts the end of a group's operation in its head; the operation then is in no group. True: it
+/// was the last one, and the head has the outcome of the group.
 [[nodiscard]] bool count_end_of_pair(QueueEntry& entry) noexcept;
-/// `error` of an operation; of a group's it names the failed pair that stands first.
+/// `error` of an operation; for a group it names the first failed pair.
 [[nodiscard]] Error error_in_group(const Error& error, const RegionGrant& region,
                                    const QueueEntry& entry) noexcept;
 
 /// Serials of the Completions of a queue that was moved from, and of a queue that a parent process
-/// made; no wait() returns them.
+/// made. No wait() returns them.
 inline constexpr std::uint64_t kNoQueueSerial = std::numeric_limits<std::uint64_t>::max();
 inline constexpr std::uint64_t kForeignQueueSerial = kNoQueueSerial - 1;
 
-/// The error of a call during a call of another thread: a queue has one owner.
+/// The error of a call while another thread is in a call: a queue has one owner.
 [[nodiscard]] Error not_the_owner(Operation operation) noexcept;
 
 /// One owner at a time. exception: each operation touches most of the members, and none may stand
@@ -91,14 +94,14 @@ class QueueCore final : public OperationOwner, public RevocationListener {
     std::size_t length_bytes;
     LocalMemory* memory;
   };
-  /// `slot`, when given, is moved from unless the queue is full.
+  /// `slot`, if given, is moved from, unless the queue is full.
   Ticket take(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept;
-  /// The same, for callers outside queue.cc.
+  /// As take(), for callers outside of queue.cc.
   Ticket take_transfer(const Transfer& transfer, Slot* slot, std::uint64_t tag) noexcept;
-  /// An operation without local memory.
+  /// Takes an operation without local memory.
   Ticket take(const transport::WorkRequest& request, ByteOffset offset, std::uint64_t length_bytes,
               std::uint64_t tag) noexcept;
-  /// A transfer of the whole slot, which is moved from unless the queue is full.
+  /// Takes a transfer of the whole slot, which is moved from, unless the queue is full.
   Ticket take_slot(transport::Opcode opcode, ByteOffset offset, Slot& slot,
                    std::uint64_t tag) noexcept;
   Ticket take_notify(ByteOffset offset, const Source& from, std::uint32_t notice,
@@ -123,7 +126,7 @@ class QueueCore final : public OperationOwner, public RevocationListener {
 
   [[nodiscard]] Error error_of(const OperationRecord& operation) const noexcept override;
   [[nodiscard]] const QueueRoom& room() const noexcept { return room_; }
-  /// Operations were taken whose completions have not been handed out.
+  /// Whether operations were taken whose completions were not handed out.
   [[nodiscard]] bool busy() const noexcept { return room_.left != room_.depth; }
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept {
     return detail::offset_of(block, region_->info());
@@ -133,7 +136,7 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   enum class CallState : std::uint8_t { kIdle, kInCall, kRefuseRevoked };
   static constexpr CallState kIdle = CallState::kIdle;
   static constexpr CallState kInCall = CallState::kInCall;
-  /// One call of the queue's owner: a batch of operations, not each of them. False: another thread
+  /// A call of the queue's owner, which may be about a batch of operations. False: another thread
   /// is in a call.
   class Call {
    public:
@@ -158,16 +161,17 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   std::size_t refuse_unposted(Find find) noexcept;
   static Completions refused() noexcept { return Completions{nullptr, {}, 0}; }
   static constexpr transport::Opcode kNoRun{0xff};
-  /// The operations that are taken and not submitted. Their places stand before the free ones in
-  /// the same chain.
+  /// The operations that are taken and not submitted. In the chain of free places, their places
+  /// come first.
   struct Filled {
-    OperationRecord* first;           ///< free_ itself, while nothing is filled
+    OperationRecord* first;           ///< free_ itself while no place is filled
     OperationRecord* last = nullptr;  ///< only while count is not 0
     std::size_t count = 0;
-    /// The opcode of the operation filled last, if one may follow it: see OperationRecord::follows.
+    /// The opcode of the last filled operation, if another one may follow it: see
+    /// OperationRecord::follows.
     transport::Opcode run_opcode = kNoRun;
-    bool any_split = false;    ///< one of them is not whole
-    bool any_barrier = false;  ///< there is one before one of them
+    bool any_split = false;    ///< an operation is not whole
+    bool any_barrier = false;  ///< there is a barrier before an operation
   };
   [[nodiscard]] bool has_room() const noexcept { return room_.left != 0; }
   [[nodiscard]] static QueueEntry* entry_of(OperationRecord* operation) noexcept {
@@ -181,7 +185,7 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   void attach_filled(OperationList filled) noexcept;
   void hand_out(OperationRecord& first, std::size_t count) noexcept;
   void collect_ended() noexcept;
-  // While there are groups, in queue_group.cc.
+  // Only while there are groups; in queue_group.cc:
   [[gnu::noinline]] void hand_out_grouped(OperationRecord& first, std::size_t count) noexcept;
   [[gnu::noinline]] void wait_for_groups(std::size_t at_least) noexcept;
   void end_of_pair(QueueEntry& entry) noexcept;
@@ -196,30 +200,34 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   [[nodiscard]] Deadline earliest_deadline() const noexcept;
 
   QueueRoom room_;
-  RegionGrant* region_;  ///< operations that are taken are for it
-  LaneDriver& lane_;     ///< all operations of the queue go there
-  /// Every region that was selected.
+  RegionGrant* region_;  ///< the region of operations that are taken from now on
+  LaneDriver& lane_;     ///< the lane of all operations of the queue
+  /// All regions that were selected.
   std::unordered_map<const RegionGrant*, std::shared_ptr<RegionGrant>> regions_;
   std::chrono::nanoseconds deadline_;
-  /// Twice the depth: a completion that the caller still has does not count against the depth.
+  /// Twice the depth, since completions that the caller still has do not count against the depth.
   std::vector<QueueEntry> table_;
-  MemoryReleaser::Table memory_named_;  ///< in table_
-  /// The free places, chained by next, behind those of filled_: to take one is to move on by one.
+  MemoryReleaser::Table memory_named_;  ///< names the memory of the places of table_
+  /// The free places, chained by `next`, behind those of filled_: taking a place moves this pointer
+  /// to the next one.
   OperationRecord* free_;
   Filled filled_;
-  bool any_slots_ = false;       ///< a slot was ever taken: completions have some to give back
-  std::size_t group_count_ = 0;  ///< groups that are not handed out
-  std::size_t in_flight_ = 0;    ///< submitted, not yet taken out of the sink
-  OperationList held_;           ///< submitted, held back by a barrier
-  OperationList refused_;  ///< complete without a lane: misuse, cancelled, expired behind a barrier
-  bool barrier_ = false;   ///< one stands behind the operation taken last
+  bool any_slots_ =
+      false;  ///< A slot was taken at some time, so completions may have slots to give back.
+  std::size_t group_count_ = 0;  ///< groups that were not handed out
+  std::size_t in_flight_ = 0;    ///< operations that are submitted and not taken out of the sink
+  OperationList held_;           ///< operations that are submitted and wait behind a barrier
+  OperationList
+      refused_;  ///< Ended without a lane: invalid, cancelled, or expired behind a barrier.
+  bool barrier_ = false;  ///< there is a barrier behind the operation that was taken last
   BatchOrder order_;
   std::vector<CompletionSink::Run> ring_;
   CompletionSink sink_;
-  mutable Deadline earliest_;            ///< no operation in flight has an earlier deadline
-  EventNotifier event_;                  ///< told by a thread that completes an operation
-  UniqueFd epoll_;                       ///< over event_ and the lane's descriptor
-  std::unique_ptr<Completion[]> ready_;  ///< completions that the caller has; chained by next, too
+  mutable Deadline earliest_;  ///< no operation in flight has an earlier deadline
+  EventNotifier event_;        ///< notified by a thread that completes an operation
+  UniqueFd epoll_;             ///< over event_ and the lane's descriptor
+  std::unique_ptr<Completion[]>
+      ready_;  ///< Completions that the caller has, also chained by `next`.
   std::size_t ready_count_ = 0;
   std::uint64_t serial_ = 0;
   std::atomic<CallState> in_call_{CallState::kIdle};

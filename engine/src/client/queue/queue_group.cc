@@ -1,6 +1,6 @@
-/// Groups: many pairs that a queue takes as one operation. Each pair has a place of the queue, and
-/// goes its way as any operation; its end is counted in the place of the first pair, the head. A
-/// queue without groups does not come here.
+/// Groups: many pairs that a queue takes as one operation. Each pair has a place in the queue and
+/// is handled like any operation. Its end is counted in the place of the first pair, the head. A
+/// queue without groups does not use these functions.
 
 #include <algorithm>
 #include <utility>
@@ -73,7 +73,7 @@ Ticket QueueCore::take_group(std::span<Pair> pairs, std::span<ManyOutcome> each,
   return head.ticket;
 }
 
-/// As hand_out(), where pairs may be among the operations.
+/// As hand_out(), for operations that may include pairs.
 void QueueCore::hand_out_grouped(OperationRecord& first, std::size_t count) noexcept {
   OperationRecord* at = &first;
   for (; count != 0; --count) {
@@ -97,8 +97,8 @@ void QueueCore::make_ready(QueueEntry& entry, bool ok) noexcept {
   ++room_.left;
 }
 
-/// A pair has ended: its place is free, unless it is the head's. The head is ready when all pairs
-/// of the group have ended.
+/// Called when a pair has ended: frees its place, unless it is the head's. The head is ready when
+/// all pairs of the group have ended.
 void QueueCore::end_of_pair(QueueEntry& entry) noexcept {
   QueueEntry& head = *entry.group.head;
   const bool last = count_end_of_pair(entry);
@@ -114,8 +114,8 @@ void QueueCore::end_of_pair(QueueEntry& entry) noexcept {
   make_ready(head, head.outcome.ok);
 }
 
-/// Waits until `at_least` completions are ready, or nothing is left that could end. A number of
-/// operations says nothing here: a group of many has one completion.
+/// Waits until `at_least` completions are ready, or no operation is left that could end. The number
+/// of operations is no measure here, since a group of many has one completion.
 void QueueCore::wait_for_groups(std::size_t at_least) noexcept {
   const auto earliest = [this] { return earliest_deadline(); };
   if (in_flight_ > 0) lane_.wait(sink_, 0, DeadlineSource{earliest});

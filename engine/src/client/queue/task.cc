@@ -15,7 +15,8 @@ TaskWait::~TaskWait() { ExecutorCore::set_current(outer_); }
 
 std::coroutine_handle<> TaskWait::ended(void* self, std::size_t /*index*/) noexcept {
   auto& waiting = *static_cast<TaskWait*>(self);
-  // Notifies under the lock: the thread that waits may destroy this as soon as the lock is free.
+  // Notifies under the lock, since the waiting thread may destroy this object as soon as the lock
+  // is free.
   const MutexLock lock{waiting.mutex_};
   waiting.ended_ = true;
   waiting.told_.notify_one();
@@ -41,19 +42,20 @@ struct Scope::Core {
         free{static_cast<std::uint32_t>(limit)},
         room{static_cast<std::int64_t>(limit)} {}
 
-  /// A task was not started, for the reason `why`.
+  /// Records that a task was not started, and the reason `why`.
   void refuse(const Error& why) noexcept {
     if (!failed.exchange(true, std::memory_order_acq_rel)) first = why;
   }
 
   const std::stop_token stop;
   std::vector<Task<Status>> children;
-  detail::IndexStack free;  ///< places of children that have ended, or never began
-  /// How many more tasks may run. Negative while the owner waits: the room that is still missing.
+  detail::IndexStack free;  ///< places of children that have ended, or have not begun
+  /// Number of further tasks that may run. Negative while the owner waits: the room that is still
+  /// missing.
   std::atomic<std::int64_t> room;
   std::coroutine_handle<> waiter;
   std::atomic<bool> failed{false};
-  Status first;  ///< the first failure; read by the owner once all have ended
+  Status first;  ///< the first failure; the owner reads it after all children have ended
 
   /// Takes room for `count` tasks; waits until so many have ended.
   auto claim(std::int64_t count) noexcept {
@@ -63,8 +65,8 @@ struct Scope::Core {
       [[nodiscard]] bool await_ready() const noexcept { return false; }
       bool await_suspend(std::coroutine_handle<> coroutine) const noexcept {
         core.waiter = coroutine;
-        // If the room is too little, the coroutine may go on at once in another thread, and this
-        // object is gone.
+        // If there is not enough room, the coroutine may be resumed at once in another thread,
+        // which may destroy this object.
         const std::int64_t wanted = count;
         return core.room.fetch_sub(wanted, std::memory_order_acq_rel) < wanted;
       }
@@ -80,8 +82,8 @@ struct Scope::Core {
     const Status status = core.children[index].result();
     if (!status && !core.failed.exchange(true, std::memory_order_acq_rel)) core.first = status;
     core.free.give_back(static_cast<std::uint32_t>(index));
-    // The owner goes on when the last missing room is there. Otherwise it may have ended meanwhile,
-    // and destroyed the core.
+    // The owner is resumed when the last missing room is free. Otherwise it may have ended
+    // meanwhile, and have destroyed the core.
     if (core.room.fetch_add(1, std::memory_order_acq_rel) != -1) return std::noop_coroutine();
     return core.waiter;
   }

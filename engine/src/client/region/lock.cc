@@ -12,7 +12,7 @@ namespace remora::detail {
 
 namespace {
 
-/// How long the end of a lock is waited for.
+/// How long the release of a lock may take.
 constexpr std::chrono::seconds kLetGo{1};
 
 class RegionLockStore final : public LockStore {
@@ -48,8 +48,8 @@ class RegionLockStore final : public LockStore {
   bool held_ = false;
 };
 
-/// `error` of a lock names its server, region and place. One of an operation or of an opening does
-/// that already.
+/// `error` of a lock, with its server, region and place. Errors of an operation or of opening have
+/// them already.
 Error of_lock(const Error& error, const Region& region, ByteOffset at) noexcept {
   const std::shared_ptr<RegionGrant>& core = LockGrant::core_of(region);
   if (core == nullptr || !error.server().empty()) return error;
@@ -89,7 +89,7 @@ Status Held::renew() {
   if (store_ == nullptr) return detail::closed("lock", store_);
   if (word_ == 0) return detail::of_lock(Error{Code::kClosed, "lock"}, region_, store_->at());
   const std::uint64_t renewed = detail::renewed_lock(word_);
-  // By this grant alone: one that is fenced has nothing to renew.
+  // By this grant only: if it is fenced, there is no lock to renew.
   const auto before = store_->swap(word_, renewed);
   if (!before && before.error().code() != Code::kIndeterminate) return before.error();
   if (!before || *before != word_)

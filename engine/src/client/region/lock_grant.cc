@@ -11,7 +11,8 @@ namespace remora::detail {
 
 namespace {
 
-/// Where the lock is told of by one transport it cannot be by another: atomics do not mix.
+/// If one transport reaches the lock, another must not be used: their atomics are not atomic to
+/// each other.
 Uri uri_over_same_transport(const RegionGrant& core) {
   Uri uri = core.uri();
   uri.transport = core.session().kind();
@@ -51,11 +52,11 @@ Result<std::shared_ptr<RegionGrant>> LockGrant::replace(
     opening_ = true;
   }
   auto opened = open(unusable, Opening::kOpen, deadline);
-  std::shared_ptr<RegionGrant> before;  // let go of without the mutex: its end is a request
+  std::shared_ptr<RegionGrant> before;  // destroyed without the mutex, since that sends a request
   {
     const MutexLock lock{mutex_};
     opening_ = false;
-    // A fence that has come meanwhile has revoked what was opened before it; its grant is valid.
+    // A fence that came meanwhile has revoked the older grant; the fence's grant is valid.
     if (current_ != unusable)
       opened = current_;
     else if (opened)
@@ -68,7 +69,7 @@ Result<std::shared_ptr<RegionGrant>> LockGrant::replace(
 Result<std::shared_ptr<RegionGrant>> LockGrant::fence() {
   auto opened = open(current(), Opening::kFence, Deadline::max());
   if (!opened) return opened.error();
-  std::shared_ptr<RegionGrant> before;  // let go of after the mutex
+  std::shared_ptr<RegionGrant> before;  // destroyed without the mutex
   const MutexLock lock{mutex_};
   before = std::exchange(current_, *opened);
   return opened;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The grant through which a Lock reaches its word, and what replaces it.
+/// The grant of a Lock, and its replacement.
 
 #include <cstdint>
 #include <memory>
@@ -19,21 +19,21 @@ class RegionGrant;
 class RegionOpener;
 enum class Opening : std::uint8_t;
 
-/// The grant of a Lock. Its copies and everything acquired through them share it, so that a grant
-/// that was fenced is replaced once, and not by each acquisition. Thread-safe.
+/// The grant of a Lock. All copies of the Lock and all locks acquired by them share it, so that a
+/// fenced grant is replaced once, and not by each acquisition. Thread-safe.
 class LockGrant {
  public:
   explicit LockGrant(const Region& region);
   [[nodiscard]] std::shared_ptr<RegionGrant> current() const;
-  /// The grant that stands in for `unusable`. At most one thread at a time asks the server for one;
-  /// the others wait for its answer. Errors: as RegionOpener::open_again(); kTimedOut.
+  /// The grant that replaces `unusable`. One thread at a time asks the server for it; the others
+  /// wait for its answer. Errors: as RegionOpener::open_again(); kTimedOut.
   Result<std::shared_ptr<RegionGrant>> replace(const std::shared_ptr<RegionGrant>& unusable,
                                                Deadline deadline);
-  /// A new grant, once all older ones have been taken back.
+  /// A new grant, after all older ones were revoked.
   Result<std::shared_ptr<RegionGrant>> fence();
 
-  // For Lock and Region, which keep their grants to themselves.
-  /// Of one that is not null.
+  // Lock and Region call these, since their grants are private.
+  /// `region` has a grant.
   [[nodiscard]] static const std::shared_ptr<RegionGrant>& core_of(const Region& region) noexcept {
     return region.core_.pointer();
   }
@@ -45,7 +45,7 @@ class LockGrant {
   Result<std::shared_ptr<RegionGrant>> open(const std::shared_ptr<RegionGrant>& like,
                                             Opening opening, Deadline deadline) const;
 
-  // Declared before current_, so that it outlives it.
+  // Declared before current_, so that it is destroyed after it.
   const std::shared_ptr<EngineServices> engine_;
   RegionOpener& opener_;  ///< lives as long as engine_
   const Uri uri_;

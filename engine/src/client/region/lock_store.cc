@@ -18,7 +18,8 @@ constexpr std::chrono::milliseconds kMaxTryPause{20};
 std::mt19937_64& random_numbers() {
   thread_local std::mt19937_64 t_random{std::random_device{}()};
   thread_local std::uint32_t t_process = this_process();
-  // Parent and child would draw the same owners: one would take the other's lock for its own.
+  // A parent and its child would draw the same owner numbers, so one would take the other's lock
+  // for its own.
   if (std::exchange(t_process, this_process()) != this_process())
     t_random.seed(std::random_device{}());
   return t_random;
@@ -26,15 +27,16 @@ std::mt19937_64& random_numbers() {
 
 std::uint64_t new_owner() noexcept { return 1 + random_numbers()() % kOwnerMask; }
 
-/// The grant, or its session, has gone: another one may do.
+/// The grant or its session has ended, and another one may work.
 bool worth_another_grant(const Error& error) noexcept {
   const bool taken = error.code() == Code::kAccessRefused &&
                      (error.reason() == Reason::kFenced || error.reason() == Reason::kRevoked);
   return taken || error.code() == Code::kConnectionLost || error.code() == Code::kIndeterminate;
 }
 
-/// True: the word is `desired` by our doing. An outcome that is not known is looked up. `unsure`:
-/// that of an earlier attempt is not; else a word that is `desired` already is another's.
+/// True: this contender has changed the word to `desired`. Reads the word if the outcome is not
+/// known. `unsure`: the outcome of an earlier attempt is not known either; otherwise a word that is
+/// `desired` already belongs to another contender.
 Result<bool> swap_surely(LockStore& store, std::uint64_t expected, std::uint64_t desired,
                          Deadline deadline, bool unsure) noexcept {
   while (true) {
@@ -47,7 +49,7 @@ Result<bool> swap_surely(LockStore& store, std::uint64_t expected, std::uint64_t
   }
 }
 
-/// What a waiter has seen, and since when.
+/// The word that a waiting contender has read, and since when.
 struct Sight {
   std::uint64_t word = 0;
   Clock::time_point since{};
@@ -80,7 +82,7 @@ Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds tt
                                    std::chrono::nanoseconds wait) noexcept {
   const bool waits = wait > wait.zero();
   const Deadline deadline = waits ? deadline_after(wait) : Clock::now();
-  // What has begun is brought to an end.
+  // An attempt that has begun is finished.
   const Deadline finish_by = deadline + ttl;
   std::chrono::nanoseconds pause = kPauseLeast;
   Sight sight;
@@ -100,18 +102,18 @@ Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds tt
       if (!won) return won.error();
       if (*won && free) return mine;
       if (*won) {
-        // Left as it is where this fails: the next one has to fence as well.
+        // If the fence fails, the word stays, and the next contender has to fence, too.
         if (auto fenced = store.fence(); !fenced) return fenced.error();
         const auto now_there = read_surely(store, finish_by);
         if (!now_there) return now_there.error();
-        // Else we were the ones that took too long.
+        // Otherwise this contender took too long.
         if (*now_there == mine) return mine;
       }
       pause = kPauseLeast;
     }
     if (!waits || Clock::now() >= deadline)
       return Error{waits ? Code::kTimedOut : Code::kWouldBlock, "lock"}.with_reason(Reason::kHeld);
-    // Not all at the same time.
+    // The contenders do not try at the same time.
     std::this_thread::sleep_for(pause / 2 + pause * static_cast<int>(random_numbers()() % 16) / 16);
     pause = std::min<std::chrono::nanoseconds>(
         2 * pause, std::min<std::chrono::nanoseconds>(kMaxTryPause, ttl / 8));

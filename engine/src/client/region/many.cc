@@ -1,4 +1,4 @@
-/// The calls of remora/engine/many.h, and those of Region.
+/// The functions of remora/engine/many.h, also those of Region.
 
 #include <remora/engine/many.h>
 #include <remora/engine/region.h>
@@ -9,7 +9,7 @@
 
 namespace remora::detail {
 
-/// Knows the cores of regions.
+/// Reads the cores of regions, which are private.
 class ManyRegions {
  public:
   [[nodiscard]] static const OwnedShared<RegionGrant>& core_of(const Region& region) noexcept {
@@ -19,7 +19,7 @@ class ManyRegions {
 
 namespace {
 
-/// Whether a call of so many pairs may begin.
+/// Checks whether a call with so many pairs may begin.
 Status check_many(Operation operation, std::size_t count, const ManyOptions& options) noexcept {
   if (count > kMaxMany)
     return Error{Code::kLimitExceeded, operation}.with_subject("pairs").with_limit(count, kMaxMany);
@@ -42,7 +42,7 @@ Status run_many(Operation operation, const RegionGrant& region, std::span<Pair> 
   return call.finish();
 }
 
-/// The session of all regions; null, with the error, where the call may not begin.
+/// The session of all regions; null, with the error, if the call may not begin.
 template <typename RegionPairs>
 Result<SessionCore*> session_of(Operation operation, std::span<const RegionPairs> regions,
                                 const ManyOptions& options) noexcept {
@@ -56,7 +56,7 @@ Result<SessionCore*> session_of(Operation operation, std::span<const RegionPairs
     if (session != nullptr && session != &core->session())
       return Error{Code::kInvalidArgument, operation}.with_subject("a region of another session");
     session = &core->session();
-    // Spans of that many pairs cannot overflow the sum before it is too large.
+    // The sum cannot overflow before it is too large.
     count += each.pairs.size();
     if (count > kMaxMany) break;
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "client/datapath/client_metrics.h"
+#include "client/datapath/end_tally.h"
 #include "client/datapath/mapped_access.h"
 #include "client/services/engine_services.h"
 #include "client/session/session_core.h"
@@ -18,18 +19,19 @@ using transport::Opcode;
 namespace {
 
 constexpr std::uint32_t kPairLineBytes = 64;
-/// This much of the bytes of a pair in the region is fetched ahead of the copy.
+/// Length of the beginning of a pair's remote bytes that is prefetched before the copy.
 constexpr std::size_t kPairFetchBytes = 256;
-/// A round of copies ends here: what was fetched is still in the L1 cache then, and a revocation
-/// does not wait for long.
+/// A round of copies ends after this many bytes: then the prefetched bytes are still in the L1
+/// cache, and a revocation does not wait long.
 constexpr std::size_t kCopyRoundBytes = std::size_t{16} << 10U;
-/// Longer pairs go as single operations, which check deadline and server as they copy.
+/// Longer pairs are single operations, which check the deadline and the server while they copy.
 constexpr std::size_t kMaxCopyBytes = std::size_t{64} << 10U;
-/// Rounds between two looks at the clock.
+/// Number of rounds between two checks of the deadline.
 constexpr std::size_t kRoundsPerLook = 16;
-/// Copies of one round, at most.
+/// Number of copies in one round.
 constexpr std::size_t kMaxCopies = 64;
-/// Records in flight when the call fills again: half of them are free, so that chains stay long.
+/// The call fills records again when fewer than this number are in flight: then half of them are
+/// free, and chains stay long.
 constexpr std::size_t kRefillBelow = kManyInFlight / 2;
 
 constexpr Outcome kPairExpired{.ok = false, .code = Code::kTimedOut, .reason = Reason::kExpired};
@@ -50,7 +52,7 @@ constexpr Outcome kPairExpired{.ok = false, .code = Code::kTimedOut, .reason = R
     for (std::size_t i = 0; i < length; i += kPairLineBytes) __builtin_prefetch(remote + i, 1);
 }
 
-/// One line is the length of most small values; a copy of a known length needs no call.
+/// Most small values are one line long; a copy of a constant length needs no call.
 [[gnu::always_inline]] inline void copy_pair(std::byte* to, const std::byte* from,
                                              std::size_t length_bytes) noexcept {
   if (length_bytes == kPairLineBytes)
@@ -80,7 +82,7 @@ ManyCall::ManyCall(SessionCore& session, Opcode opcode, const ManyOptions& optio
       chunk_began_{began_} {
   if (!mapped_) {
     batch_ = session.many_batches().take(lane_);
-    if (batch_ == nullptr) return;  // the call is refused, and does not write the outcomes
+    if (batch_ == nullptr) return;  // the call is refused, and writes no outcomes
     place_ = batch_->first_free();
   }
   std::fill(each_.begin(), each_.end(), ManyOutcome{});
@@ -118,7 +120,7 @@ Status ManyCall::finish() noexcept {
   return of_pair(failed_.region->error_of(operation), failed_.region->info().name, failed_.index);
 }
 
-/// True: no more pairs begin.
+/// Whether the deadline has passed, so that no more pairs begin.
 bool ManyCall::expired() noexcept {
   expired_ = expired_ || clock_now() >= deadline_;
   return expired_;
@@ -138,7 +140,7 @@ void ManyCall::fail(const RegionGrant& region, std::size_t index,
              .outcome = outcome};
 }
 
-/// Ends pairs that have not begun: nothing of them was sent.
+/// Ends pairs that have not begun, and have had no effect.
 template <typename Pair>
 void ManyCall::expire_all(const RegionGrant& region, std::span<Pair> pairs) noexcept {
   EndTally tally{session_.metrics()};
@@ -151,7 +153,7 @@ void ManyCall::expire_all(const RegionGrant& region, std::span<Pair> pairs) noex
   }
 }
 
-// Copies over mapped memory.
+// Copies over mapped memory:
 
 template <typename Pair>
 void ManyCall::add_copies(const RegionGrant& region, std::span<Pair> pairs) noexcept {
@@ -167,8 +169,9 @@ void ManyCall::add_copies(const RegionGrant& region, std::span<Pair> pairs) noex
   }
 }
 
-/// Checks pairs and fetches their bytes, until the round is full or a pair is none for it; then
-/// copies them. Returns how many. 0: the first pair is none for it, or the session is interrupted.
+/// Checks pairs and prefetches their bytes until the round is full or a pair does not fit into a
+/// round; then copies them. Returns their number. 0: the first pair does not fit, or the session is
+/// interrupted.
 template <typename Pair>
 std::size_t ManyCall::copy_round(const RegionGrant& region, std::span<Pair> pairs) noexcept {
   constexpr Opcode kOpcode = kOpcodeOf<Pair>;
@@ -209,8 +212,9 @@ std::size_t ManyCall::copy_round(const RegionGrant& region, std::span<Pair> pair
   return count;
 }
 
-/// A pair that is none for copy_round(): a long one, one that mapped_bytes() does not admit, or any
-/// while the session is interrupted, for which the driver waits. Or one of run_singles().
+/// Carries out a pair that does not fit into copy_round(): a long one, one that mapped_bytes() does
+/// not admit, or any pair while the session is interrupted, for which the driver waits. Also for
+/// run_singles().
 template <typename Pair>
 void ManyCall::run_single(const RegionGrant& region, Pair& pair, std::size_t index) noexcept {
   OperationRecord operation;
@@ -227,15 +231,15 @@ void ManyCall::run_single(const RegionGrant& region, Pair& pair, std::size_t ind
   if constexpr (!transport::is_transfer(kOpcodeOf<Pair>)) *before_of(pair) = operation.old_value;
 }
 
-/// Atomics that do not go by the lane of this call: a session with rails has another one for them,
-/// or none.
+/// Carries out atomics that must not use the lane of this call: a session with rails has another
+/// lane for them, or none.
 template <typename Pair>
 void ManyCall::run_singles(const RegionGrant& region, std::span<Pair> pairs) noexcept {
   submit();
   for (Pair& pair : pairs) run_single(region, pair, next_index_++);
 }
 
-// Records on a lane.
+// Records on a lane:
 
 template <typename Pair>
 void ManyCall::add_records(const RegionGrant& region, std::span<Pair> pairs) noexcept {
@@ -262,8 +266,8 @@ void ManyCall::add_records(const RegionGrant& region, std::span<Pair> pairs) noe
   }
 }
 
-/// Fills records with pairs, as long as they pass the quick check, records are free, and the local
-/// memory is that of the pair before. Returns how many. Each pair goes through this loop: it keeps
+/// Fills records with pairs while they pass the quick check, records are free, and the local memory
+/// is that of the pair before. Returns their number. Each pair goes through this loop, so it keeps
 /// the members that it needs in registers.
 template <typename Pair>
 std::size_t ManyCall::fill_quickly(const RegionGrant& region, std::span<Pair> pairs) noexcept {
@@ -287,7 +291,7 @@ std::size_t ManyCall::fill_quickly(const RegionGrant& region, std::span<Pair> pa
     record.deadline = deadline;
     record.grant = &region;
     record.index = first_index + count;
-    // All that is filled has one opcode and one time of submission: see may_follow().
+    // All filled records have the same opcode and time of submission: see may_follow().
     record.follows = true;
     last = at;
     at = at->next;
@@ -301,8 +305,7 @@ std::size_t ManyCall::fill_quickly(const RegionGrant& region, std::span<Pair> pa
   return count;
 }
 
-/// Fills the free record `place_` with one pair that the quick check does not admit, or ends the
-/// pair.
+/// Fills the free record `place_` with a pair that fails the quick check, or ends the pair.
 template <typename Pair>
 void ManyCall::fill_closely(const RegionGrant& region, Pair& pair) noexcept {
   constexpr bool kTransfer = transport::is_transfer(kOpcodeOf<Pair>);
@@ -313,7 +316,7 @@ void ManyCall::fill_closely(const RegionGrant& region, Pair& pair) noexcept {
   record.submitted = chunk_began_;
   record.deadline = deadline_;
   filled_closely_ = true;
-  // The next pair takes the record of a pair that is refused.
+  // If the pair is refused, the next pair uses its record.
   if (!region.check_on<kOpcodeOf<Pair>>(record, lane_)) return fail(region, index, record);
   record.grant = &region;
   record.index = index;
@@ -324,7 +327,7 @@ void ManyCall::fill_closely(const RegionGrant& region, Pair& pair) noexcept {
   ++filled_count_;
 }
 
-/// Submits what is filled, and waits until records are free. False: the deadline has passed.
+/// Submits the filled records, and waits until records are free. False: the deadline has passed.
 bool ManyCall::make_room() noexcept {
   if (expired_) return false;
   submit();
@@ -334,7 +337,7 @@ bool ManyCall::make_room() noexcept {
   return !expired_;
 }
 
-/// Hands the filled records to the lane: one chain, one doorbell.
+/// Submits the filled records to the lane: one chain, one doorbell.
 void ManyCall::submit() noexcept {
   if (filled_count_ == 0) return;
   OperationList filled{.first = batch_->first_free(),
@@ -342,7 +345,8 @@ void ManyCall::submit() noexcept {
                        .count = std::exchange(filled_count_, 0)};
   batch_->take_before(place_);
   last_filled_->next = nullptr;
-  // This thread carries out atomics on mapped memory, all of one region: see add_records().
+  // This thread carries out atomics on mapped memory; all of them are of one region: see
+  // add_records().
   std::optional<MappedAccess> access;
   if (lane_.maps_memory()) access.emplace(ManyBatch::record_of(filled.first)->grant->serial());
   if (std::exchange(filled_closely_, false)) [[unlikely]]
@@ -353,8 +357,9 @@ void ManyCall::submit() noexcept {
   lane_.submit(filled);
 }
 
-/// For a list of which some checks may have taken time, as leases do: registrations pin pages. A
-/// revocation does not wait for that, and the deadline may have passed. Returns what may be sent.
+/// Checks again, for a list whose first checks may have taken time, as registrations do when they
+/// pin pages. A revocation does not wait for that, and the deadline may have passed. Returns the
+/// operations that may be sent.
 OperationList ManyCall::admit_again(OperationList filled) noexcept {
   for (OperationRecord* at = filled.first; at != nullptr; at = at->next)
     if (!at->whole) (void)lane_.acquire_lease(*at, LaneDriver::Lease::kNew);
@@ -380,7 +385,7 @@ OperationList ManyCall::admit_again(OperationList filled) noexcept {
   return filled;
 }
 
-/// Ends an operation that never reached the lane; its record is free then.
+/// Ends an operation that was never submitted; its record is free then.
 void ManyCall::refuse(OperationRecord& operation, const Outcome& outcome) noexcept {
   if (!operation.whole) lane_.release_lease(operation);
   operation.outcome = outcome;
@@ -390,8 +395,8 @@ void ManyCall::refuse(OperationRecord& operation, const Outcome& outcome) noexce
   batch_->give_back(operation, operation);
 }
 
-/// Waits until `at_least` of the operations in flight have ended, and takes all that have. Nothing
-/// is filled then.
+/// Waits until `at_least` operations in flight have ended, and takes all that have ended. No filled
+/// records are left then.
 void ManyCall::wait(std::size_t at_least) noexcept {
   const auto earliest = [this] { return deadline_; };
   lane_.wait(batch_->sink(), at_least, DeadlineSource{earliest});
@@ -406,7 +411,7 @@ void ManyCall::collect() noexcept {
     const CompletionSink::Run run = sink.take_run();
     OperationRecord* last = run.first;
     if (run.count > 1 && !atomic) {
-      // Transfers that a lane has completed together are ok.
+      // Transfers that a lane has completed together have succeeded.
       for (std::size_t i = 1; i < run.count; ++i) last = last->next;
     } else {
       OperationRecord* at = run.first;
@@ -426,7 +431,7 @@ void ManyCall::collect() noexcept {
   }
 }
 
-/// Counts the call as a use of `memory`, if that has handles, until end_uses().
+/// Counts the call as a use of `memory` until end_uses(), if the memory has handles.
 void ManyCall::note_use(LocalMemory* memory) noexcept {
   last_memory_ = memory;
   if (memory == nullptr || !lane_.needs_keys() || !memory->has_handles()) return;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// One synchronous call with many pairs: see remora/engine/many.h. Over mapped memory the calling
-/// thread copies; else each pair takes a record of a ManyBatch while it is in flight. A pair that
-/// fails the quick check goes the way of a single operation.
+/// thread copies; otherwise each pair in flight uses a record of a ManyBatch. A pair that fails the
+/// quick check is handled like a single operation.
 
 #include <array>
 #include <cstddef>
@@ -18,7 +18,8 @@
 #include "client/datapath/local_memory.h"
 #include "client/datapath/many_batch.h"
 #include "client/datapath/many_pairs.h"
-#include "client/datapath/operation.h"
+#include "client/datapath/operation_list.h"
+#include "client/datapath/operation_record.h"
 #include "client/region/region_grant.h"
 #include "transport/work_request.h"
 
@@ -28,31 +29,32 @@ namespace remora::detail {
 /// of pairs touches most of the members (unit_engine_cost counts the instructions).
 class ManyCall {
  public:
-  /// `options`: checked. If the call is ready(), its outcomes become ok, until a pair fails.
+  /// `options` are checked. If the call is ready(), its outcomes are set to ok; a failed pair
+  /// changes its outcome.
   ManyCall(SessionCore& session, transport::Opcode opcode, const ManyOptions& options) noexcept;
   ~ManyCall();
   ManyCall(const ManyCall&) = delete;
   ManyCall& operator=(const ManyCall&) = delete;
 
-  /// False: there is no memory for its records, and it must not be used.
+  /// False: out of memory for the records; the call must not be used.
   [[nodiscard]] bool ready() const noexcept { return mapped_ || batch_ != nullptr; }
-  /// Begins the pairs of one region of the session, whose indexes follow those of the last add().
-  /// `pairs` and the region are borrowed until finish() has returned. May block.
+  /// Begins the pairs of one region of the session. Their indices follow those of the add() before.
+  /// Borrows `pairs` and the region until finish() has returned. May block.
   template <typename Pair>
   void add(const RegionGrant& region, std::span<Pair> pairs) noexcept;
-  /// Blocks until every pair has ended.
+  /// Blocks until all pairs have ended.
   Status finish() noexcept;
 
  private:
   /// The failed pair with the lowest index.
   struct Failed {
-    const RegionGrant* region = nullptr;  ///< null: none has failed
+    const RegionGrant* region = nullptr;  ///< null: no pair has failed
     std::size_t index = 0;
     std::uint64_t offset_bytes = 0;
     std::uint64_t length_bytes = 0;
     Outcome outcome{};
   };
-  /// Distinct memories with handles that the pairs in flight use.
+  /// Number of memories with handles that the pairs in flight may use.
   static constexpr std::size_t kMaxUses = 16;
 
   [[nodiscard]] bool expired() noexcept;
@@ -61,7 +63,7 @@ class ManyCall {
   template <typename Pair>
   void expire_all(const RegionGrant& region, std::span<Pair> pairs) noexcept;
 
-  // Mapped memory.
+  // For mapped memory:
   template <typename Pair>
   void add_copies(const RegionGrant& region, std::span<Pair> pairs) noexcept;
   template <typename Pair>
@@ -69,7 +71,7 @@ class ManyCall {
   template <typename Pair>
   [[nodiscard]] std::size_t copy_round(const RegionGrant& region, std::span<Pair> pairs) noexcept;
 
-  // Lanes that take requests, and atomics.
+  // For lanes that take requests, and for atomics:
   template <typename Pair>
   void add_records(const RegionGrant& region, std::span<Pair> pairs) noexcept;
   template <typename Pair>
@@ -94,7 +96,7 @@ class ManyCall {
   const Deadline deadline_;
   const std::span<ManyOutcome> each_;
   const bool mapped_;     ///< the pairs are copied by the calling thread
-  bool expired_ = false;  ///< the deadline has passed: no more pairs begin
+  bool expired_ = false;  ///< the deadline has passed, so no more pairs begin
   std::size_t next_index_ = 0;
   Failed failed_;
 
@@ -103,15 +105,16 @@ class ManyCall {
   std::uint64_t copied_bytes_ = 0;
 
   std::unique_ptr<ManyBatch> batch_;
-  /// The records that are filled and not submitted, from batch_->first_free() on; `place_`, the
-  /// next of them, is free.
+  /// The first of the filled records that are not submitted is batch_->first_free(). `place_`, the
+  /// record behind them, is free.
   OperationRecord* place_ = nullptr;
   OperationRecord* last_filled_ = nullptr;
   std::size_t filled_count_ = 0;
-  bool filled_closely_ = false;  ///< one of them needed more than the quick check, which takes time
+  bool filled_closely_ =
+      false;  ///< A filled record needed more than the quick check, which takes time.
   std::size_t in_flight_ = 0;
   Clock::time_point chunk_began_;
-  LocalMemory* last_memory_ = nullptr;  ///< its use is counted, or need not be
+  LocalMemory* last_memory_ = nullptr;  ///< the use of this memory is counted, or need not be
   std::size_t use_count_ = 0;
   std::array<LocalMemory*, kMaxUses> uses_;
 };

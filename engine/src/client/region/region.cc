@@ -8,6 +8,7 @@
 #include <remora/engine/region.h>
 
 #include "base/closed.h"
+#include "client/datapath/memory_use.h"
 #include "client/datapath/striped_transfer.h"
 #include "client/region/region_grant.h"
 #include "client/services/engine_services.h"
@@ -24,7 +25,7 @@ Status status_of(const Result<std::uint64_t>& found) noexcept {
   return {};
 }
 
-/// A transfer of one piece, to be checked.
+/// Fills in a transfer of one piece, which is checked after that.
 template <typename Piece>
 void fill(OperationRecord& operation, Opcode opcode, ByteOffset at, const Piece& piece) noexcept {
   operation.request.opcode = opcode;
@@ -41,8 +42,8 @@ Status status_of(const RegionGrant& core, const OperationRecord& operation) noex
   return core.error_of(operation);
 }
 
-/// One piece, from the check to its end. Inline in each caller, also in those by block, which are
-/// on the data path too.
+/// A transfer of one piece, from the check to its end. Inline in each caller, also in those that
+/// take blocks, which are on the data path, too.
 template <typename Piece>
 [[gnu::always_inline]] inline Status transfer(const RegionGrant& core, Opcode opcode, ByteOffset at,
                                               const Piece& piece,
@@ -89,7 +90,7 @@ using transport::Opcode;
 const RegionInfo& Region::info() const noexcept {
   if (core_ != nullptr) [[likely]]
     return core_->info();
-  static const RegionInfo none;  // of a region that has been moved from
+  static const RegionInfo none;  // for a region that was moved from
   return none;
 }
 Rights Region::rights() const noexcept {

@@ -7,13 +7,15 @@
 
 namespace remora::detail {
 
-/// The queue of Region::async() where no Executor runs; the first operation there makes it.
+/// Owns the queue of Region::async() for coroutines outside of an Executor; the first operation
+/// makes it. Belongs to the region. Thread-safe.
 class RegionAsyncQueue {
  public:
-  /// The queue itself as its region knows it.
+  /// The queue, as its region knows it.
   class Core {
    public:
-    /// Ends the ownership of the region. No operation is in flight: each keeps the region.
+    /// Ends the ownership of the region. No operation is in flight, since each would keep the
+    /// region.
     virtual void close_idle() noexcept = 0;
 
    protected:
@@ -27,8 +29,8 @@ class RegionAsyncQueue {
   RegionAsyncQueue(const RegionAsyncQueue&) = delete;
   RegionAsyncQueue& operator=(const RegionAsyncQueue&) = delete;
 
-  /// Returns the queue. The first call makes it by `make`, which returns a Result<Queue*>: all
-  /// calls name the same Queue, which derives from Core. Any thread. Errors: those of `make`.
+  /// Returns the queue. The first call makes it by `make`, which returns a Result<Queue*>. All
+  /// calls use the same Queue type, which derives from Core. Any thread. Errors: those of `make`.
   template <typename Queue, typename Make>
   Result<Queue*> get(const Make& make) noexcept {
     if (Core* const made = core_.load(std::memory_order_acquire)) return static_cast<Queue*>(made);

@@ -7,7 +7,9 @@
 #include <limits>
 #include <utility>
 
+#include "client/datapath/end_tally.h"
 #include "client/datapath/mapped_access.h"
+#include "client/datapath/memory_use.h"
 #include "client/datapath/striped_transfer.h"
 #include "client/region/revocation_listener.h"
 #include "client/services/engine_services.h"
@@ -19,18 +21,17 @@ using transport::Opcode;
 
 namespace {
 
-/// True: Outcome::detail is the number of a piece of the local memory.
+/// Whether Outcome::detail is the number of a piece of the local memory.
 bool counts_pieces(Reason reason) noexcept {
   return reason == Reason::kZeroLength || reason == Reason::kNullPointer ||
          reason == Reason::kEmptySlot || reason == Reason::kOutsideMemory ||
          reason == Reason::kPieces;
 }
 
-/// Of Outcome::detail where memory could not be locked: it has 32 bits.
+/// Unit of Outcome::detail, which has 32 bits, if memory could not be locked.
 constexpr std::uint64_t kLockedUnitBytes = 1024;
 
-/// The number of bytes from the region's beginning to the end of the operation, or the largest
-/// number where that wraps.
+/// The offset of the operation's end in the region, or the largest number if it overflows.
 std::uint64_t end_of(const OperationRecord& operation) noexcept {
   std::uint64_t end = 0;
   if (__builtin_add_overflow(operation.offset_bytes, operation.length_bytes, &end))
@@ -38,7 +39,7 @@ std::uint64_t end_of(const OperationRecord& operation) noexcept {
   return end;
 }
 
-/// The only lane of the session, if it maps memory as `mapped` says; else null.
+/// The only lane of the session, if `mapped` says whether it maps memory; else null.
 LaneDriver* lane_if(const SessionCore& session, bool mapped) noexcept {
   if (session.lanes().size() != 1) return nullptr;
   LaneDriver* const lane = session.lanes().front().get();
@@ -59,8 +60,8 @@ Result<std::shared_ptr<RegionGrant>> RegionGrant::open(std::shared_ptr<SessionCo
                                               std::move(transport_reason));
   of.revocations().add(region);
   if (of.channel().number() == opened->connection) return region;
-  // The session was resumed meanwhile, and may have told the server which grants it holds before
-  // it held this one.
+  // The session was resumed meanwhile, and may have told the server which grants it has before it
+  // had this one.
   return Error{Code::kConnectionLost, "open"}.with_reason(of.lost_reason());
 }
 
@@ -125,7 +126,7 @@ Error RegionGrant::error_of(const OperationRecord& operation) const noexcept {
   const Opcode opcode = operation.request.opcode;
   Error error = named(
       Error{outcome.code, operation_name(opcode)}.with_reason(session_->explain(outcome.reason)));
-  // A flush is for the whole session, so it has no place in the region.
+  // A flush covers the whole session, so it has no place in the region.
   if (opcode != Opcode::kFlush)
     error = error.with_place(operation.offset_bytes, operation.length_bytes);
   if (outcome.status != CompletionStatus::kSuccess)
@@ -175,7 +176,7 @@ Outcome RegionGrant::judge(const OperationRecord& operation) const noexcept {
   return {};
 }
 
-/// With rails: whether a lane leads there now.
+/// With rails: whether a lane leads to the device of the atomics now.
 bool RegionGrant::has_atomics_here() const noexcept {
   if (rail_device_ == 0) return atomics_here_;
   return session_->lane_set().leading_to(rail_device_) != nullptr;
@@ -192,7 +193,7 @@ LaneDriver& RegionGrant::lane_for_queue() const noexcept {
   return session_->next_lane(includes(rights_, Rights::kAtomic) ? rail_device_ : 0);
 }
 
-/// Registers the application's memory if that is necessary and not done yet.
+/// Registers the application's memory, if that is necessary and has not been done.
 Outcome RegionGrant::admit_memory(LocalMemory* memory) const noexcept {
   if (!quick_.needs_keys || memory == nullptr || memory->registered(domain_index_)) return {};
   const Status made = memory->register_with(*session_->memory_domain(), domain_index_);
@@ -206,9 +207,10 @@ Outcome RegionGrant::admit_memory(LocalMemory* memory) const noexcept {
   return failed;
 }
 
-/// Counts an operation that was not sound, or whose grant was revoked. Returns false.
+/// Counts an operation that was invalid, or whose grant was revoked. Returns false.
 bool RegionGrant::count_refused(OperationRecord& operation) const noexcept {
-  // owns() needs these to find the operation's region for its error; they have no other use.
+  // owns() needs these members to find the operation's region for its error; they have no other
+  // use.
   operation.whole = false;
   operation.extents = grant_.extents;
   if (operation.outcome.code == Code::kAccessRefused)
@@ -230,7 +232,7 @@ bool RegionGrant::check_closely(OperationRecord& operation) const noexcept {
   if (registered) operation.request.local_key = operation.memory->key(domain_index_);
   const bool inlined = opcode == Opcode::kWrite && operation.memory == nullptr &&
                        operation.length_bytes <= quick_.inline_bytes_max;
-  // Memory that needs a key and has none goes through memory of the engine, a part at a time.
+  // If memory needs a key and has none, its bytes are copied through bounce slots, part by part.
   const bool keyed =
       !quick_.needs_keys || registered || inlined || is_atomic(opcode) || opcode == Opcode::kFlush;
   if (!keyed || !make_whole(operation, grant_.extents, quick_.request_bytes_max))
@@ -300,13 +302,13 @@ void RegionGrant::run_counted(OperationRecord& operation,
   if (check(operation)) run(operation, deadline);
 }
 
-/// Of an operation that has passed its check, and whose grant was revoked afterwards.
+/// Ends an operation that has passed its check before its grant was revoked.
 void RegionGrant::end_revoked(OperationRecord& operation, Reason why) const noexcept {
   operation.outcome = Outcome::failure(Code::kAccessRefused, why);
   (void)count_refused(operation);
 }
 
-/// Runs an operation that needs a registration first, or may go over several lanes.
+/// Runs an operation that first needs a registration, or that may use several lanes.
 void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
   LaneDriver& lane = session_->lane_of_thread();
   if (rail_device_ != 0 && is_atomic(operation.request.opcode)) [[unlikely]]
@@ -336,7 +338,7 @@ void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
   if (!operation.whole) lane.release_lease(operation);
 }
 
-/// An atomic goes by the device of its domain, or not at all.
+/// An atomic uses a lane to the device of its domain, or fails.
 void RegionGrant::run_on_rails(OperationRecord& operation) const noexcept {
   if (LaneDriver* const lane = session_->lane_set().leading_to(rail_device_))
     return lane->run(operation);
@@ -347,7 +349,7 @@ void RegionGrant::run_on_rails(OperationRecord& operation) const noexcept {
 void RegionGrant::revoke(Reason reason) noexcept {
   Reason none = Reason::kNone;
   revoked_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
-  // From now on every operation is checked closely: no memory has a key in this domain.
+  // From now on check_closely() checks each operation, since no memory has a key in this domain.
   __atomic_store_n(&quick_.domain_index, kKeylessDomain, __ATOMIC_RELAXED);
 }
 

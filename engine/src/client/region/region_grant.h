@@ -1,6 +1,6 @@
 #pragma once
 
-/// One grant: the right of one session to one region, and the checks that each operation passes.
+/// A grant: the right of a session to a region, and the checks of each operation.
 
 #include <array>
 #include <atomic>
@@ -23,7 +23,7 @@
 #include "base/clock.h"
 #include "client/datapath/lane_driver.h"
 #include "client/datapath/local_memory.h"
-#include "client/datapath/operation.h"
+#include "client/datapath/operation_record.h"
 #include "client/datapath/revocable_grant.h"
 #include "client/region/region_async_queue.h"
 #include "client/session/opening.h"
@@ -39,7 +39,7 @@ class SessionCore;
 
 using transport::right_for;
 
-/// The byte offset of a block; beyond any region's end when the region has no such block.
+/// The byte offset of a block. If the region has no such block, the offset is beyond its end.
 [[nodiscard]] inline ByteOffset offset_of(Block block, const RegionInfo& info) noexcept {
   // Saturates, so that the offset is refused as out of range.
   std::uint64_t offset = 0;
@@ -52,8 +52,9 @@ using transport::right_for;
 /// `Quick` has copies of members, which the data path reads without following a pointer.
 class RegionGrant final : public RevocableGrant {
  public:
-  /// Asks the server of `session` for a grant. Blocks until the server has answered, or `deadline`.
-  /// Errors: those of SessionCore::open(); kConnectionLost: the connection was lost meanwhile.
+  /// Asks the server of `session` for a grant. Blocks until the server has answered, or until
+  /// `deadline`. Errors: those of SessionCore::open(); kConnectionLost: the connection was lost
+  /// meanwhile.
   static Result<std::shared_ptr<RegionGrant>> open(std::shared_ptr<SessionCore> session,
                                                    const std::string& name, Rights rights,
                                                    std::string transport_reason, Deadline deadline,
@@ -68,18 +69,18 @@ class RegionGrant final : public RevocableGrant {
   [[nodiscard]] Rights rights() const noexcept { return rights_; }
   [[nodiscard]] const std::string& transport_reason() const noexcept { return transport_reason_; }
   [[nodiscard]] SessionCore& session() const noexcept { return *session_; }
-  /// The error of a call on this region: `error` names its server and the region.
+  /// `error` of a call on this region, with the names of its server and the region.
   [[nodiscard, gnu::cold]] Error named(const Error& error) const noexcept;
-  /// The Error of an operation of this region that has failed. Made when a caller asks for it: the
-  /// record has the numbers.
+  /// The Error of a failed operation of this region, made from the record when a caller asks for
+  /// it.
   [[nodiscard, gnu::cold]] Error error_of(const OperationRecord& operation) const noexcept;
   [[nodiscard]] const std::vector<transport::WireExtent>& extents() const noexcept override {
     return grant_.extents;
   }
   [[nodiscard]] std::uint64_t grant_id() const noexcept override { return grant_id_; }
   [[nodiscard]] HeldGrant held() const override;
-  /// The URI with which the region was opened, and the engine that has opened it. Both are set
-  /// before the grant is shared.
+  /// The URI with which the region was opened, and the engine that opened it. Both are set before
+  /// other threads see the grant.
   [[nodiscard]] const Uri& uri() const noexcept { return uri_; }
   [[nodiscard]] RegionOpener& opener() const noexcept {
     REMORA_ASSERT(opener_ != nullptr, "an engine that opens a region sets the region's opener");
@@ -91,28 +92,28 @@ class RegionGrant final : public RevocableGrant {
   }
 
   void revoke(Reason reason) noexcept override;
-  /// Local memory must be registered.
+  /// Whether local memory must be registered.
   [[nodiscard]] bool needs_keys() const noexcept { return quick_.needs_keys; }
   [[nodiscard]] Reason revoked() const noexcept override {
     return revoked_.load(std::memory_order_acquire);
   }
   [[nodiscard]] bool owns(const OperationRecord& operation) const noexcept override;
-  /// Registers a queue that may have taken operations of this grant.
+  /// Registers a queue that may take operations of this grant.
   void add_queue(RevocationListener& queue);
   void remove_queue(const RevocationListener& queue) noexcept;
   [[nodiscard]] bool tell_queues() noexcept override;
 
-  /// The queue of Region::async() where no Executor runs.
+  /// The queue of Region::async() for coroutines outside of an Executor.
   [[nodiscard]] RegionAsyncQueue& async_queue() noexcept { return async_queue_; }
 
-  /// Makes a transfer ready for the lane, or refuses misuse. `operation` has opcode, local memory,
-  /// length and offset; this sets the rest of its request, or its outcome. True: it may be
-  /// submitted.
+  /// Prepares a transfer for the lane, or refuses a wrong one. `operation` has opcode, local
+  /// memory, length and offset; this function sets the rest of its request, or its outcome. True:
+  /// it may be submitted.
   [[gnu::always_inline]] bool check(OperationRecord& operation) const noexcept {
     return admits(operation) || check_closely(operation);
   }
-  /// True for nearly every sound transfer of a region in one extent, and for no other operation:
-  /// the result of check_closely(), at less cost.
+  /// The quick check: true for nearly all valid transfers of a region in one extent, and for no
+  /// invalid operation. Gives the result of check_closely() at lower cost.
   template <std::size_t kWords = 0>
   [[gnu::always_inline]] bool admits(OperationRecord& operation) const noexcept {
     if (!fits<kWords>(operation, quick_.one_extent_bytes_max)) return false;
@@ -122,11 +123,11 @@ class RegionGrant final : public RevocableGrant {
     operation.whole = true;
     return true;
   }
-  /// Mapped bytes, and which transfers of them pass their check. Those that do not are for check().
+  /// Mapped bytes, and the transfers of them that pass the check. All others are for check().
   struct MappedBytes {
     std::byte* address;
     std::uint64_t size_bytes;
-    std::uint64_t bytes_max;  ///< of one transfer; 0: none passes
+    std::uint64_t bytes_max;  ///< of one transfer; 0: no transfer passes
 
     [[nodiscard, gnu::always_inline]] bool admits(std::uint64_t offset_bytes,
                                                   const std::byte* local,
@@ -135,19 +136,19 @@ class RegionGrant final : public RevocableGrant {
              local != nullptr;
     }
   };
-  /// The bytes of the region. Only where the session maps memory. A copy needs a MappedAccess, and
-  /// revoked() after that.
+  /// The bytes of the region, if the session maps memory. A copy needs a MappedAccess, and a check
+  /// of revoked() after that.
   [[nodiscard]] MappedBytes mapped_bytes(transport::Opcode opcode) const noexcept {
     return {.address = std::bit_cast<std::byte*>(quick_.remote_address),
             .size_bytes = quick_.size_bytes,
             .bytes_max = quick_.one_extent_bytes_max[static_cast<std::size_t>(opcode)]};
   }
-  /// As check() for an operation that goes to `lane`: refuses an atomic there if the lane does not
+  /// As check(), for an operation that goes to `lane`: also refuses an atomic if the lane does not
   /// lead to the device of the region's atomics.
   bool check_on(OperationRecord& operation, const LaneDriver& lane) const noexcept {
     return check(operation) && (rail_device_ == 0 || check_atomic_on(operation, lane));
   }
-  /// The same where the opcode is known.
+  /// As above, for a constant opcode.
   template <transport::Opcode kOpcode>
   [[gnu::always_inline]] bool check_on(OperationRecord& operation,
                                        const LaneDriver& lane) const noexcept {
@@ -156,23 +157,23 @@ class RegionGrant final : public RevocableGrant {
     else
       return check_on(operation, lane);
   }
-  /// False: atomics of this region go by another lane.
+  /// Whether atomics of this region may use `lane`.
   [[nodiscard]] bool atomics_go_by(const LaneDriver& lane) const noexcept {
     return rail_device_ == 0 || lane.server_device() == rail_device_;
   }
-  /// The lane for one more queue that is to take operations of this region.
+  /// The lane for one more queue that will take operations of this region.
   [[nodiscard]] LaneDriver& lane_for_queue() const noexcept;
-  /// As check() for a transfer in pieces, which are borrowed until it has completed. Fills in the
+  /// As check(), for a transfer in pieces, which are borrowed until it has completed. Also sets the
   /// length.
   bool check(OperationRecord& operation, std::span<const Target> pieces) const noexcept;
   bool check(OperationRecord& operation, std::span<const Source> pieces) const noexcept;
-  /// Has the server tell its application of a write that has passed its check.
+  /// Makes the server notify its application of a write that has passed its check.
   void add_notice(OperationRecord& operation, std::uint32_t tag) const noexcept {
     if (operation.whole) make_split(operation, grant_.extents);
     operation.notice_grant = grant_id_;
     operation.notice_tag = tag;
   }
-  /// Checks one synchronous transfer and, if it is sound, carries it out.
+  /// Checks a synchronous transfer and, if it is valid, carries it out.
   [[gnu::always_inline]] void run_transfer(OperationRecord& operation,
                                            std::chrono::nanoseconds deadline) const noexcept {
     if (admits<kAloneWords>(operation)) [[likely]]
@@ -180,30 +181,31 @@ class RegionGrant final : public RevocableGrant {
     else
       run_counted(operation, deadline);
   }
-  /// The same for an operation that admits() refuses, also one on memory with handles.
+  /// As run_transfer(), for an operation that admits() refuses, also on memory with handles.
   [[gnu::noinline]] void run_counted(OperationRecord& operation,
                                      std::chrono::nanoseconds deadline) const noexcept;
-  /// Submits one operation that passed its check, and waits for it.
+  /// Submits an operation that has passed its check, and waits for it.
   void run(OperationRecord& operation, std::chrono::nanoseconds deadline) const noexcept;
-  /// Checks and runs one operation without local memory. Returns the old value of an atomic.
+  /// Checks and carries out an operation without local memory. Returns the old value of an atomic.
   Result<std::uint64_t> run_alone(const transport::WorkRequest& request, ByteOffset at,
                                   std::uint64_t length_bytes,
                                   std::chrono::nanoseconds deadline) const noexcept;
 
  private:
-  /// The most bytes of one request, for each Opcode; 0 where it moves no bytes or has no right.
+  /// The largest length of a request, for each Opcode; 0: the opcode moves no bytes, or the grant
+  /// lacks the right.
   using BytesMax = std::array<std::uint64_t, transport::kOpcodes>;
-  /// True: the operation is sound, and has its local key.
+  /// Whether the operation is valid; if it is, sets its local key.
   template <std::size_t kWords = 0>
   [[gnu::always_inline]] bool fits(OperationRecord& operation,
                                    const BytesMax& bytes_max) const noexcept {
     const std::uint64_t length_bytes = operation.length_bytes;
-    // Refuses a length of 0, which a part outside of known memory has too, and an offset beyond the
-    // region's size less the length.
+    // Refuses a length of 0, which a part outside of known memory has, too, and an offset beyond
+    // the region's size less the length.
     if (length_bytes - 1 >= bytes_max[static_cast<std::size_t>(operation.request.opcode)] ||
         operation.offset_bytes > quick_.size_bytes - length_bytes)
       return false;
-    // No operation of a revoked grant fits: revoke() changes the domain.
+    // No operation of a revoked grant passes, since revoke() changes the domain.
     if (operation.memory != nullptr) [[likely]] {
       const std::uint64_t key_word = operation.memory->key_word(quick_.domain() + kWords);
       if (key_word == 0) return false;
@@ -235,21 +237,21 @@ class RegionGrant final : public RevocableGrant {
   std::string transport_reason_;
   Uri uri_;
   RegionOpener* opener_ = nullptr;
-  bool atomics_here_;  ///< the region's atomic domain is the one of this session's transport
-  /// With rails: the number of the device that is the region's atomic domain; else 0.
+  bool atomics_here_;  ///< the region's atomic domain is that of this session's transport
+  /// With rails: the number of the device that is the region's atomic domain; otherwise 0.
   std::uint32_t rail_device_;
-  /// The values that every operation is checked against, in one place.
+  /// The values for the check of each operation, next to each other.
   struct Quick {
     std::uint64_t size_bytes;
     std::uint32_t request_bytes_max;
     std::uint32_t inline_bytes_max;
-    std::size_t domain_index;  ///< changes once: kKeylessDomain once the grant is revoked
+    std::size_t domain_index;  ///< revoke() changes it once, to kKeylessDomain
     bool needs_keys;
     std::uint32_t remote_key;
     std::uint64_t remote_address;
     BytesMax bytes_max;
-    LaneDriver* only_lane;          ///< null: there are several, or memory is mapped
-    BytesMax one_extent_bytes_max;  ///< 0 if the region has several extents
+    LaneDriver* only_lane;          ///< null: there are several lanes, or memory is mapped
+    BytesMax one_extent_bytes_max;  ///< 0: the region has several extents
 
     [[nodiscard]] std::size_t domain() const noexcept {
       return __atomic_load_n(&domain_index, __ATOMIC_RELAXED);
@@ -257,7 +259,7 @@ class RegionGrant final : public RevocableGrant {
   };
   Quick quick_;
   LaneDriver* mapped_lane_;   ///< null: memory is not mapped
-  std::size_t domain_index_;  ///< stays the same when the grant is revoked
+  std::size_t domain_index_;  ///< does not change when the grant is revoked
   std::atomic<Reason> revoked_{Reason::kNone};
   struct QueueToTell {
     RevocationListener* queue;
@@ -276,7 +278,7 @@ inline Result<std::uint64_t> RegionGrant::run_alone(
   operation.length_bytes = length_bytes;
   operation.offset_bytes = at.bytes;
   operation.memory = nullptr;
-  operation.old_value = 0;  // for an operation that returns none
+  operation.old_value = 0;  // for operations that return no value
   if (check(operation)) run(operation, deadline);
   if (operation.outcome.ok) return operation.old_value;
   return error_of(operation);

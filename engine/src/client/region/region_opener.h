@@ -12,17 +12,18 @@
 
 namespace remora::detail {
 
-/// The engine as the regions that it has opened know it: a region and a lock open themselves again
-/// through it. It lives at least as long as these regions.
+/// The engine, as its regions use it: a region or a lock opens itself again through it. Lives at
+/// least as long as these regions. Thread-safe.
 class RegionOpener {
  public:
   virtual ~RegionOpener() = default;
-  /// Blocks until the server has answered or `limits` end the call: see EngineOptions::connect_for.
+  /// Blocks until the server has answered, or until `limits` end the call: see
+  /// EngineOptions::connect_for.
   virtual Result<Region> open_region(const Uri& uri, Rights rights, Opening opening,
                                      const ControlLimits& limits) = 0;
-  /// The same for a client that had the region open: tried once, whatever
-  /// EngineOptions::connect_for says, until `deadline`, and for EngineOptions::control_deadline at
-  /// most.
+  /// As open_region(), for a client that had the region open. Makes one attempt, whatever
+  /// EngineOptions::connect_for says, until `deadline`, and at most for
+  /// EngineOptions::control_deadline.
   virtual Result<Region> open_again(const Uri& uri, Rights rights, Opening opening,
                                     Deadline deadline) = 0;
 };

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint32_t kSealMagic = 0x42534d52;  // "RMSB"
 
-/// `error` names server, region and block.
+/// `error` with the names of server, region and block.
 Error of_block(const Error& error, const Region& region, Block at,
                std::size_t length_bytes) noexcept {
   const auto& core = detail::LockGrant::core_of(region);

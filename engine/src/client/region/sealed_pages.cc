@@ -108,8 +108,8 @@ Result<std::uint64_t> SealedPages::read(Block at, std::span<std::byte> page,
   const Deadline until = deadline_after(deadline > deadline.zero() ? deadline : kUsual);
   SealBytes seal{};
   while (true) {
-    // In the writer's order: a reader that is about as fast as a writer without a pause meets both
-    // of one version nearly always. The other way round it would nearly never.
+    // In the order of the writer: then a reader that is about as fast as a writer without pauses
+    // nearly always reads both of one version. In the other order it nearly never would.
     if (auto status = pages_.read(at, page, deadline); !status) return status.error();
     if (auto status = seals_.read(seal_at(at), seal, deadline); !status) return status.error();
     auto version = check_page(page, at, seal);

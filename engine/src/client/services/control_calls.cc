@@ -17,14 +17,14 @@
 namespace remora::detail {
 
 namespace {
-/// The timer waits this much longer than the deadline: the blocking function ends at its deadline
-/// by itself, with a more exact reason.
+/// The timer waits this much longer than the deadline, since the blocking function ends at the
+/// deadline by itself, with a more exact reason.
 constexpr std::chrono::seconds kOwnEnd{1};
 constexpr std::chrono::seconds kCloseTime{2};
 
-/// How many ends of calls this thread is reporting, one within the other.
+/// Number of ends that this thread is reporting, nested.
 thread_local std::size_t t_telling = 0;
-/// This control thread has claimed its call, and still has a reference to it.
+/// Whether this control thread has claimed its call and still has a reference to it.
 thread_local bool t_finishing = false;
 }  // namespace
 
@@ -45,10 +45,10 @@ Status ControlCalls::add(const std::shared_ptr<ControlRecord>& record, EventLoop
         .with_limit(calls_.size() + 1, kMaxControlCalls);
   if (loop_ == nullptr)
     if (auto status = start_timer(loop); !status) return status;
-  // The free threads take the calls that are in the queue already.
+  // The idle threads take the calls that are in the queue already.
   if (threads_.size() - busy_ <= queue_.size() && threads_.size() < threads_max_) {
     const Status started = start_thread();
-    // If there is another thread, the call waits for it. Without any thread it would wait for ever.
+    // If there is another thread, the call waits for it. Without threads it would wait for ever.
     if (!started && threads_.empty()) return started;
   }
   queue_.push_back(record);
@@ -104,7 +104,7 @@ void ControlCalls::run(const std::shared_ptr<ControlCalls>& calls) noexcept {
     std::shared_ptr<ControlRecord> record = std::move(calls->queue_.front());
     calls->queue_.pop_front();
     record->running_ = true;
-    // work() uses the engine, also if the call ends meanwhile and releases it.
+    // work() uses the engine, even if the call ends meanwhile and releases it.
     std::shared_ptr<EngineServices> engine = record->engine_;
     ++calls->busy_;
     lock.unlock();
@@ -119,7 +119,7 @@ void ControlCalls::run(const std::shared_ptr<ControlCalls>& calls) noexcept {
   }
 }
 
-/// Removes the call. Null: it has ended before, or was never added.
+/// Removes the call. Null: it has ended already, or was never added.
 std::shared_ptr<ControlRecord> ControlCalls::take_out(ControlRecord& record) noexcept {
   const auto found = calls_.find(&record);
   if (found == calls_.end()) return nullptr;
@@ -162,7 +162,7 @@ void ControlCalls::give_up(ControlRecord& record, const Error& error) noexcept {
   record.finish();
 }
 
-/// Control thread.
+/// The control thread calls it.
 void ControlCalls::expire() noexcept {
   const auto due = [](const ControlRecord& record) {
     return record.until_ + (record.running_ ? kOwnEnd : kOwnEnd.zero());

@@ -1,11 +1,12 @@
 #pragma once
 
-/// The control calls of one engine that have not ended, the threads that run their blocking
-/// functions, and the timer that ends those whose deadline has passed.
+/// The control calls of an engine that have not ended, the threads that run their blocking
+/// functions, and the timer that ends calls whose deadline has passed.
 ///
 /// A call is claimed once, under the lock: by its thread, which has the result; by the timer; by
-/// cancel(); by close(). The thread that claims it sets the result and hands the call over to where
-/// its end is told. A thread whose call was claimed by another drops what it made.
+/// cancel(); or by close(). The thread that claims it sets the result, and hands the call to the
+/// thread that reports its end. If another thread has claimed the call, the call's own thread drops
+/// its result.
 
 #include <cstddef>
 #include <deque>
@@ -24,7 +25,7 @@
 
 namespace remora::detail {
 
-/// Shared by the engine, its control threads, and calls whose end is being told.
+/// Shared by the engine, its control threads, and calls whose end is being reported. Thread-safe.
 class ControlCalls : public std::enable_shared_from_this<ControlCalls> {
  public:
   ControlCalls(std::size_t threads_max, Placement placement)
@@ -33,25 +34,27 @@ class ControlCalls : public std::enable_shared_from_this<ControlCalls> {
   ControlCalls& operator=(const ControlCalls&) = delete;
   ~ControlCalls() = default;
 
-  /// Takes `record`, whose deadline is set, and has a control thread work on it. `loop`: of the
-  /// timer; the engine's, which outlives close(). Errors: kClosed, kWouldBlock, kSystem,
-  /// kCancelled, kInvalidArgument; the record was not taken.
+  /// Takes `record`, whose deadline is set, and lets a control thread carry it out. `loop`: the
+  /// engine's loop, for the timer; it lives longer than close(). Errors: kClosed, kWouldBlock,
+  /// kSystem, kCancelled, kInvalidArgument; the record was not taken.
   Status add(const std::shared_ptr<ControlRecord>& record, EventLoop& loop);
-  /// Ends the call with `error`, or, where it was not taken yet, has add() refuse it. False: it has
-  /// ended before.
+  /// Ends the call with `error`; if the call was not added yet, add() will refuse it. False: the
+  /// call has ended already.
   bool end(ControlRecord& record, const Error& error) noexcept;
-  /// By the thread that has worked on it. See ControlRecord::claim().
+  /// The thread that has carried out the call calls it. See ControlRecord::claim().
   [[nodiscard]] bool claim(ControlRecord& record) noexcept;
-  /// The end of a call was told where ~Engine waits for it.
+  /// The end of a call was reported, for which ~Engine waits.
   void was_told() noexcept;
-  /// Ends all calls with kClosed, takes no more, and waits until ends are told that a poller or the
-  /// arena is to tell, and until threads that are done with a call have let go of it: 2 s at most.
-  /// Does not wait where an end is being told in this thread, nor without `wait`. Idempotent.
+  /// Ends all calls with kClosed and refuses new ones. With `wait` it waits, at most 2 s, until a
+  /// poller or the arena has reported the ends that it is to report, and until threads have
+  /// released the calls that they have claimed. It does not wait if this thread is reporting an
+  /// end. Idempotent.
   void close(bool wait) noexcept;
-  /// Ends the threads, but for the calling one, which ends by itself. By ~EngineServices.
+  /// Ends the threads; the calling one, if it is one of them, ends by itself. ~EngineServices calls
+  /// it.
   void stop() noexcept;
 
-  /// While an end is told in this thread.
+  /// Exists while this thread reports the end of a call.
   class Telling {
    public:
     Telling() noexcept;
@@ -74,21 +77,22 @@ class ControlCalls : public std::enable_shared_from_this<ControlCalls> {
   const Placement placement_;
   Mutex mutex_;
   Condition work_;
-  Condition rest_;  ///< with close()
+  Condition rest_;  ///< close() waits on it
   std::unordered_map<ControlRecord*, std::shared_ptr<ControlRecord>> calls_
-      REMORA_GUARDED_BY(mutex_);  ///< that have not ended
+      REMORA_GUARDED_BY(mutex_);  ///< calls that have not ended
   std::deque<std::shared_ptr<ControlRecord>> queue_
-      REMORA_GUARDED_BY(mutex_);  ///< of them, those without a thread
+      REMORA_GUARDED_BY(mutex_);  ///< Calls that no thread has taken.
   std::vector<std::thread> threads_ REMORA_GUARDED_BY(mutex_);
-  std::size_t busy_ REMORA_GUARDED_BY(mutex_) = 0;       ///< threads with a call
-  std::size_t finishing_ REMORA_GUARDED_BY(mutex_) = 0;  ///< of them, those that have claimed it
+  std::size_t busy_ REMORA_GUARDED_BY(mutex_) = 0;  ///< threads that carry out a call
+  std::size_t finishing_ REMORA_GUARDED_BY(mutex_) =
+      0;  ///< Ends that a poller or the arena is to report.
   std::size_t untold_ REMORA_GUARDED_BY(mutex_) =
-      0;  ///< ends on their way to a poller or the arena
+      0;  ///< Busy threads that have claimed their call.
   bool closed_ REMORA_GUARDED_BY(mutex_) = false;
   bool stopping_ REMORA_GUARDED_BY(mutex_) = false;
   EventLoop* loop_ REMORA_GUARDED_BY(mutex_) = nullptr;  ///< while there is a timer
   EventLoop::Token timer_watch_ REMORA_GUARDED_BY(mutex_) = 0;
-  TimerFd timer_;  ///< opened with mutex_ locked; thread-safe from then on
+  TimerFd timer_;  ///< open() is called with mutex_ locked; thread-safe after that
   Deadline armed_ REMORA_GUARDED_BY(mutex_) = Deadline::max();
 };
 

@@ -26,7 +26,8 @@ Result<std::size_t> EngineMemory::intern(const std::shared_ptr<transport::Memory
     for (const auto& weak : memories_)
       if (auto memory = weak.lock()) known.push_back(std::move(memory));
   }
-  // An operation that needs the memory tries a failed registration again, and reports it.
+  // If a registration fails, an operation that needs the memory tries it again and reports the
+  // failure.
   for (const auto& memory : known) (void)memory->register_with(*domain, index);
   return index;
 }
@@ -70,7 +71,7 @@ Result<std::shared_ptr<LocalMemory>> EngineMemory::zeroes(transport::MemoryDomai
   }
   if (auto status = zeroes_->memory()->register_with(domain, domain_index); !status)
     return status.error();
-  // The memory belongs to the store, so an owner of the memory keeps the store.
+  // The memory belongs to the store, so a pointer to the memory keeps the store.
   return std::shared_ptr<LocalMemory>{zeroes_, zeroes_->memory().get()};
 }
 
@@ -121,7 +122,7 @@ Result<std::shared_ptr<SlotStore>> EngineMemory::allocate_slots(std::size_t coun
 Result<std::shared_ptr<LocalMemory>> EngineMemory::register_memory(std::span<std::byte> bytes) {
   if (bytes.empty() || bytes.data() == nullptr)
     return Error{Code::kInvalidArgument, "register_memory"}.with_subject("empty span");
-  // First releases unused memory, which counts against the limit of locked memory.
+  // First deregisters released memory, which counts against the limit of locked memory.
   releaser_->sweep();
   auto memory = releaser_->handle(bytes);
   register_with_all(memory);

@@ -16,6 +16,8 @@
 #include "base/event_loop.h"
 #include "base/placement.h"
 #include "client/datapath/local_memory.h"
+#include "client/datapath/slab.h"
+#include "client/datapath/slot_store.h"
 #include "transport/memory_domain.h"
 #include "transport/registration_cache.h"
 
@@ -23,12 +25,12 @@ namespace remora::detail {
 
 class MemoryReleaser;
 
-/// Slots, registered memory of the application, and the memory that the engine's own transfers
-/// need. All of it is registered with each memory domain in use. Never used on the data path.
-/// Thread-safe.
+/// Owns slots, the application's registered memory, and the memory that the engine's own transfers
+/// need. Each is registered with all memory domains in use. The engine owns it; the data path does
+/// not use it. Thread-safe.
 class EngineMemory {
  public:
-  /// Borrows both: they belong to the engine.
+  /// Borrows both arguments, which belong to the engine.
   EngineMemory(const EngineOptions& options, const Placement& placement);
   ~EngineMemory();
   EngineMemory(const EngineMemory&) = delete;
@@ -40,24 +42,24 @@ class EngineMemory {
     return releaser_;
   }
 
-  // For sessions.
-  /// Index of the domain in every memory's key table; registers the slots that exist already.
-  /// `loop`: of the engine. Errors: kLimitExceeded (kMaxMemoryDomains).
+  // Sessions call these:
+  /// Returns the index of the domain in each memory's table of keys, and registers the existing
+  /// slots. `loop`: the engine's. Errors: kLimitExceeded (kMaxMemoryDomains).
   Result<std::size_t> intern(const std::shared_ptr<transport::MemoryDomain>& domain,
                              EventLoop& loop);
-  /// The device of the domain may have gone and returned: all memory takes its keys anew. Before
-  /// lanes of a resumed session go on.
+  /// The device of the domain may have failed and returned: all memory takes new keys. Call it
+  /// before lanes of a resumed session post again.
   void renew_keys(const transport::MemoryDomain& domain);
-  /// Asks each domain, at most once a second, whether its device has gone or returned. Control
-  /// thread.
+  /// Asks each domain, at most once a second, whether its device has failed or returned. The
+  /// control thread calls it.
   void look_at_devices() noexcept;
   Result<std::shared_ptr<SlotStore>> bounce_store(transport::MemoryDomain& domain,
                                                   std::size_t domain_index);
-  /// Zeroes, registered with the domain.
+  /// Memory full of zeroes, registered with the domain.
   Result<std::shared_ptr<LocalMemory>> zeroes(transport::MemoryDomain& domain,
                                               std::size_t domain_index);
-  /// The cache of the domain's registrations; the first call makes it. Null where registrations are
-  /// not kept.
+  /// The cache of the domain's registrations; the first call makes it. Null: registrations are not
+  /// cached.
   std::shared_ptr<transport::RegistrationCache> registration_cache(std::size_t domain_index);
 
  private:
@@ -78,11 +80,13 @@ class EngineMemory {
   Mutex mutex_;
   std::array<std::shared_ptr<transport::MemoryDomain>, kMaxMemoryDomains> domains_
       REMORA_GUARDED_BY(mutex_);
-  Clock::time_point looked_at_{};  ///< at the devices; control thread
+  Clock::time_point
+      looked_at_{};  ///< Time of the last look_at_devices(); used by the control thread.
   std::array<Cache, kMaxMemoryDomains> caches_ REMORA_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<LocalMemory>> memories_ REMORA_GUARDED_BY(mutex_);
   std::shared_ptr<SlotStore> bounce_ REMORA_GUARDED_BY(mutex_);
-  std::shared_ptr<SlotStore> zeroes_ REMORA_GUARDED_BY(mutex_);  ///< one slot, never handed out
+  std::shared_ptr<SlotStore> zeroes_
+      REMORA_GUARDED_BY(mutex_);  ///< One slot, which no application gets.
 };
 
 }  // namespace remora::detail

@@ -7,7 +7,7 @@
 
 #include "client/datapath/job_threads.h"
 #include "client/services/control_calls.h"
-#include "client/services/poller.h"
+#include "client/services/pollers.h"
 
 namespace remora::detail {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the sessions, regions and queues of one engine need of it: its options, threads and memory.
+/// The options, threads and memory of an engine, for its sessions, regions and queues.
 
 #include <atomic>
 #include <chrono>
@@ -28,22 +28,22 @@ class JobThreads;
 class Poller;
 class Pollers;
 
-/// The base of EngineCore, which adds what opens sessions and regions. Each session keeps it, and
-/// so the whole engine, alive. Threads are started when they are first needed. Thread-safe.
+/// The base of EngineCore, which opens sessions and regions. Each session has a reference to it,
+/// and so to the whole engine. Starts its threads when they are first needed. Thread-safe.
 class EngineServices : public std::enable_shared_from_this<EngineServices> {
  public:
   EngineServices(const EngineServices&) = delete;
   EngineServices& operator=(const EngineServices&) = delete;
 
   [[nodiscard]] const EngineOptions& options() const noexcept { return options_; }
-  /// The same `given`, with the default deadline if it has none.
+  /// `given`, with the default deadline if it has none.
   [[nodiscard]] ControlOptions control_options(ControlOptions given) const;
-  /// Where the engine's own threads run: each calls bind_thread() first.
+  /// The processors of the engine's own threads: each thread calls bind_thread() first.
   [[nodiscard]] const Placement& placement() const noexcept { return placement_; }
   [[nodiscard]] metrics::Registry& registry() const noexcept { return *options_.registry; }
   [[nodiscard]] EngineMemory& memory() noexcept { return memory_; }
   [[nodiscard]] HandlerGate& handler_gate() noexcept { return handler_gate_; }
-  /// The control calls that do not block.
+  /// The non-blocking control calls.
   [[nodiscard]] const std::shared_ptr<ControlCalls>& control_calls() const noexcept {
     return control_calls_;
   }
@@ -54,18 +54,19 @@ class EngineServices : public std::enable_shared_from_this<EngineServices> {
 
   /// The control thread, started with the first session. Errors: kSystem.
   Result<EventLoop*> control_loop();
-  /// For the thread that gives the engine up: the control thread may be its last owner, for a
-  /// moment. None if there is no such thread, and on a poller, which that thread would wait for.
+  /// For a thread that releases the engine, since the control thread may then be its last owner.
+  /// Nothing if there is no control thread, and on a poller, for which the control thread would
+  /// wait.
   [[nodiscard]] std::optional<EventLoop::Parting> parting() const noexcept;
   /// A poller for one more callback queue. Errors: see Pollers::pick().
   Result<Poller*> poller();
-  /// Whether the calling thread is one that serves callback queues.
+  /// Whether the calling thread is a poller.
   [[nodiscard]] bool on_poller() const noexcept;
   /// Threads that resume coroutines; the first call starts them. Errors: kOutOfMemory.
   Result<std::shared_ptr<JobThreads>> arena();
 
-  /// How long a session that leaves may wait until its goodbye is sent: 300 ms, and a tenth of that
-  /// for 5 s after a goodbye was not sent in that time, as when hosts are gone.
+  /// How long a session that closes may wait until its goodbye is sent: 300 ms; 30 ms within 5 s
+  /// after a goodbye that was not sent in time, as when a host has failed.
   [[nodiscard]] std::chrono::nanoseconds goodbye_time() const noexcept;
   void goodbye_not_sent() noexcept;
 

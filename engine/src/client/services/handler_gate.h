@@ -1,6 +1,6 @@
 #pragma once
 
-/// The application's handlers run only while the engine lives.
+/// Calls the application's handlers only while the engine lives.
 
 #include <cstddef>
 
@@ -8,11 +8,11 @@
 
 namespace remora::detail {
 
-/// The handlers of the application are called through this gate until the engine is destroyed.
-/// Thread-safe.
+/// The handlers of the application run with a Pass of this gate, until the engine closes it. The
+/// engine owns it. Thread-safe.
 class HandlerGate {
  public:
-  /// While it lives, and if it is true, a handler may run.
+  /// A handler may run while this object lives, if it converts to true.
   class Pass {
    public:
     explicit Pass(HandlerGate& gate) noexcept;
@@ -31,12 +31,12 @@ class HandlerGate {
   HandlerGate(const HandlerGate&) = delete;
   HandlerGate& operator=(const HandlerGate&) = delete;
 
-  /// No new pass is open from now on. Returns when no handler runs any more.
+  /// Gives no pass from now on. Returns when no handler runs.
   void close() noexcept;
 
  private:
   Mutex mutex_;
-  Condition left_;  ///< inside_ is 0
+  Condition left_;  ///< signalled when inside_ becomes 0
   std::size_t inside_ REMORA_GUARDED_BY(mutex_) = 0;
   bool closed_ REMORA_GUARDED_BY(mutex_) = false;
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A queue of operations as the poller that serves it knows it.
+/// A queue of operations, as its poller uses it.
 
 #include <atomic>
 #include <cstddef>
@@ -12,7 +12,8 @@
 namespace remora::detail {
 
 /// A queue whose operations a poller moves, and whose completions it hands to the application. Its
-/// owner, its poller and each caller of keep() have a reference; the last drop() frees it.
+/// owner, its poller and each caller of keep() have a reference; the last drop() frees it. Any
+/// thread may call keep() and drop(); the poller calls the other functions.
 class PolledQueue {
  public:
   PolledQueue() = default;
@@ -25,26 +26,28 @@ class PolledQueue {
     if (release()) delete this;
   }
 
-  // By the poller.
-  /// Moves what is in flight and calls back. True: something had ended.
+  // The poller calls these:
+  /// Moves the operations in flight and runs callbacks. Returns whether an operation has ended.
   virtual bool serve() noexcept = 0;
-  /// From now on completions wake the poller's `epoll`. Returns until when the poller may sleep.
+  /// From now on completions wake the poller's `epoll`. Returns the time until which the poller may
+  /// sleep.
   virtual Deadline arm(int epoll) noexcept = 0;
-  /// There are operations to serve. The poller asks after arm(), since no event wakes it for these.
+  /// Whether there are operations to serve. The poller asks after arm(), since no event wakes it
+  /// for them.
   [[nodiscard]] virtual bool ready() const noexcept = 0;
-  /// The queue has no owner any more, and no operation in flight.
+  /// Whether the queue has neither an owner nor operations in flight.
   [[nodiscard]] virtual bool over() const noexcept = 0;
-  /// The poller's last call of the queue.
+  /// The last call of the poller.
   virtual void leave(int epoll) noexcept = 0;
 
  protected:
-  /// The poller has left the queue. Set with the poller's lock taken, by the poller's thread, which
-  /// may read it without.
+  /// Whether the poller has left the queue. The poller's thread sets it with the poller's lock, and
+  /// may read it without the lock.
   [[nodiscard]] bool gone() const noexcept { return gone_; }
 
  private:
   friend class Poller;
-  /// Drops a reference without freeing. True: it was the last.
+  /// Releases a reference without freeing. True: it was the last one.
   [[nodiscard]] bool release() noexcept {
     const std::size_t before = references_.fetch_sub(1, std::memory_order_acq_rel);
     REMORA_ASSERT_HOT(before > 0, "each reference is dropped once");
@@ -52,7 +55,7 @@ class PolledQueue {
   }
 
   std::atomic<std::size_t> references_{1};
-  PolledQueue* next_ = nullptr;  ///< of the same poller; used by the poller only
+  PolledQueue* next_ = nullptr;  ///< the next queue of the poller; used by the poller only
   bool gone_ = false;
 };
 

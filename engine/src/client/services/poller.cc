@@ -11,31 +11,10 @@
 
 namespace remora::detail {
 
-namespace {
-
-/// Never destroyed: pollers and registries may live longer than static objects.
-ThreadClocks& poller_clocks() {
+ThreadClocks& Poller::cpu_clocks() {
   static auto& clocks = *new ThreadClocks;
   return clocks;
 }
-
-/// The metric stays with the registry. It has the time of all pollers of the process, whichever
-/// engine declares it.
-Status declare_cpu_time(metrics::Registry& registry) {
-  auto made = registry.counter_callback("remora_client_poller_cpu_seconds_total",
-                                        "CPU time of the pollers of this process.", {},
-                                        [] { return poller_clocks().seconds(); });
-  if (made) {
-    made->release();
-    return {};
-  }
-  // A registry without room for the metric is no reason to refuse callbacks.
-  if (made.error().code() == Code::kAlreadyExists || made.error().code() == Code::kLimitExceeded)
-    return {};
-  return made.error();
-}
-
-}  // namespace
 
 Result<std::unique_ptr<Poller>> Poller::start(std::chrono::nanoseconds spin,
                                               const Placement& placement) {
@@ -45,7 +24,7 @@ Result<std::unique_ptr<Poller>> Poller::start(std::chrono::nanoseconds spin,
   state->notifier.attach(state->service.wake_event());
   std::unique_ptr<Poller> poller{new Poller{state}};
   auto thread = ServiceThread::start("remora-poller", state->service, [state, placement] {
-    const ThreadClocks::Member counted{poller_clocks()};
+    const ThreadClocks::Member counted{cpu_clocks()};
     (void)placement.bind_thread();
     run(*state);
   });
@@ -92,7 +71,7 @@ void Poller::run(State& state) noexcept {
   }
 }
 
-/// Takes over the queues that have been added.
+/// Takes over the queues that add() has added.
 void Poller::take_joining(State& state) noexcept {
   if (state.joining.load(std::memory_order_relaxed) == nullptr) return;
   PolledQueue* joining = state.joining.exchange(nullptr, std::memory_order_acquire);
@@ -129,7 +108,7 @@ void Poller::remove_queue(State& state, PolledQueue& queue) noexcept {
     last = queue.release();
     state.parted.notify_all();
   }
-  // Not under the lock: the queue may own the last reference to its region, session and engine, and
+  // Without the lock: the queue may own the last reference to its region, session and engine, and
   // so to this poller.
   if (last) delete &queue;
 }
@@ -147,28 +126,12 @@ void Poller::sleep(State& state) noexcept {
     std::array<epoll_event, 16> events{};
     const int timeout = until == Deadline::max() ? -1 : milliseconds_until(until);
     const int count = ::epoll_wait(state.service.epoll(), events.data(), events.size(), timeout);
-    // If notify() signalled after epoll_wait() returned, one later sleep ends at once, and no more.
+    // If notify() signals after epoll_wait() has returned, one later sleep ends at once; that is
+    // all.
     for (int i = 0; i < count; ++i)
       if (events[static_cast<std::size_t>(i)].data.ptr == nullptr) state.notifier.take_event();
   }
   state.notifier.announce_awake();
-}
-
-Result<Poller*> Pollers::pick(std::size_t max_count, std::chrono::nanoseconds spin,
-                              const Placement& placement, metrics::Registry& registry) {
-  if (max_count == 0)
-    return Error{Code::kUnsupported, "callback_queue"}.with_subject(
-        "EngineOptions::pollers is 0: set it to 1 or more");
-  const auto least = std::min_element(
-      pollers_.begin(), pollers_.end(),
-      [](const auto& one, const auto& other) { return one->load() < other->load(); });
-  if (least != pollers_.end() && ((*least)->load() == 0 || pollers_.size() >= max_count))
-    return least->get();
-  if (auto declared = declare_cpu_time(registry); !declared) return declared.error();
-  auto started = Poller::start(spin, placement);
-  if (!started) return started.error();
-  pollers_.push_back(std::move(*started));
-  return pollers_.back().get();
 }
 
 }  // namespace remora::detail

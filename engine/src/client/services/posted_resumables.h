@@ -8,10 +8,10 @@
 
 namespace remora::detail {
 
-/// Resumables that any thread posts and one thread runs. Lock-free.
+/// Resumables that any thread posts and one thread runs. Owns none of them. Lock-free.
 class PostedResumables {
  public:
-  /// Any thread. `job` may be gone on return.
+  /// Any thread. On return `job` may have been destroyed.
   void post(Resumable& job) noexcept {
     job.next = latest_.load(std::memory_order_relaxed);
     while (!latest_.compare_exchange_weak(job.next, &job, std::memory_order_release,
@@ -21,7 +21,8 @@ class PostedResumables {
   [[nodiscard]] bool empty() const noexcept {
     return latest_.load(std::memory_order_acquire) == nullptr;
   }
-  /// By the thread that runs them: runs those posted by now, the oldest first; returns how many.
+  /// Runs the jobs that were posted so far, the oldest first; returns their number. The running
+  /// thread calls it.
   std::size_t run_all() noexcept {
     if (latest_.load(std::memory_order_relaxed) == nullptr) return 0;
     Resumable* at = latest_.exchange(nullptr, std::memory_order_acquire);

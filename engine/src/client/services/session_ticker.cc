@@ -33,7 +33,8 @@ void SessionTicker::add(const std::shared_ptr<Ticked>& session, std::chrono::mil
 }
 
 void SessionTicker::tick_all() noexcept {
-  // Outlive the lock: the last reference to a session must not go while the ticker is locked.
+  // Destroyed after the lock, since the last reference to a session must not be released with the
+  // ticker locked.
   std::vector<std::shared_ptr<Ticked>> sessions;
   {
     const MutexLock lock{mutex_};

@@ -1,6 +1,6 @@
 #pragma once
 
-/// How long to wait before one connects again.
+/// Pauses between attempts to connect.
 
 #include <algorithm>
 #include <chrono>
@@ -9,8 +9,8 @@
 
 namespace remora::detail {
 
-/// Pauses that grow, and differ between clients: a server that comes back is not met by all at
-/// once. Not thread-safe.
+/// Pauses that grow and differ between clients, so that the clients of a server that restarts do
+/// not all connect at once. Belongs to the thread that connects.
 class Backoff {
  public:
   static constexpr std::chrono::milliseconds kFirst{20};
@@ -26,7 +26,7 @@ class Backoff {
     step_ = std::min(2 * step_, kMax);
     return pause;
   }
-  /// The next pause is one of the first step again.
+  /// Begins again with the first step.
   void begin_anew() noexcept { step_ = kFirst; }
 
  private:

@@ -52,7 +52,7 @@ Status ControlChannel::watch(const Connection& connection) {
   if (endpoint_ != connection.endpoint || state_ == SessionState::kEnded || read_to_end_.load()) {
     loop_.drop(*watch);
   } else {
-    if (watch_ != 0) loop_.drop(watch_);  // of the previous connection
+    if (watch_ != 0) loop_.drop(watch_);  // of the connection before
     watch_ = *watch;
   }
   return {};
@@ -73,7 +73,8 @@ void ControlChannel::await_last_messages() noexcept {
       heard->set_value();
     });
     (void)passed.wait_for(kLastWordTime);
-  } catch (const std::exception& error) {  // no memory: the caller does not learn the exact reason
+  } catch (
+      const std::exception& error) {  // Out of memory: the caller does not learn the exact reason.
     log::debug("session with {}: {}", session_.server_address(), error.what());
   }
 }
@@ -144,13 +145,13 @@ Status ControlChannel::send(ClientEndpoint& endpoint, Request request, std::uint
   return endpoint.send({.bytes = std::move(*bytes), .descriptors = {}}, deadline);
 }
 
-/// Waits for room and takes it; gives the call its number. Returns the endpoint to send to.
+/// Waits for room and reserves it; gives the call its number. Returns the endpoint for the request.
 Result<std::shared_ptr<ClientEndpoint>> ControlChannel::enter(Waiter& waiter, std::uint64_t& id,
                                                               Operation operation,
                                                               Deadline deadline) {
   MutexLock lock{mutex_};
-  // Close requests, for which no caller waits, are sent first: a region that the application has
-  // released before this call is closed before it.
+  // Close requests, for which no caller waits, are sent first, so that a region that the
+  // application has released before this call is closed before it.
   const bool room = room_.wait_until(lock, deadline, [this] {
     mutex_.assert_held();
     return (waiters_.size() < transport::kMaxControlRequests &&
@@ -168,7 +169,7 @@ Result<std::shared_ptr<ClientEndpoint>> ControlChannel::enter(Waiter& waiter, st
   return endpoint_;
 }
 
-/// Waits for the answer, and gives the call's room back.
+/// Waits for the answer, and frees the call's room.
 Status ControlChannel::leave_call(Waiter& waiter, std::uint64_t id, Operation operation,
                                   const Status& sent, Clock::time_point asked_at,
                                   Deadline deadline) {
@@ -180,13 +181,13 @@ Status ControlChannel::leave_call(Waiter& waiter, std::uint64_t id, Operation op
   if (sent)
     waiter.ready.wait_until(lock, deadline,
                             [&] { return waiter.answer.has_value() || !still_asked(); });
-  // The server may still answer after the caller has given up: until then the request counts.
+  // The server may still answer after the caller's deadline: until then the request counts.
   if (sent && !waiter.answer.has_value() && still_asked())
     waiters_[id] = nullptr;
   else
     waiters_.erase(id);
   room_.notify_one();
-  // The error for a lost connection is the same, whether the request left or not.
+  // The error for a lost connection is the same, whether the request was sent or not.
   if (!sent && sent.error().code() == Code::kConnectionLost) return lost(operation);
   if (!sent) return sent.error();
   if (waiter.answer.has_value()) return {};
@@ -198,12 +199,13 @@ Status ControlChannel::leave_call(Waiter& waiter, std::uint64_t id, Operation op
 Result<ControlChannel::Answer> ControlChannel::call(Request request, Operation operation,
                                                     Deadline deadline,
                                                     std::vector<std::byte>* raw) {
-  // A reply's field number is that of its request plus one: field 1 is the failure.
+  // A reply's field number is that of its request plus one, since field 1 is the failure.
   const int expected = static_cast<int>(request.body_case()) + 1;
   const bool is_hello = request.has_hello();
   Waiter waiter;
   std::uint64_t id = 0;
-  // The request goes to the connection on which its answer is expected, even if another follows.
+  // The request goes to the connection on which its answer is expected, even if another connection
+  // follows.
   const auto endpoint = enter(waiter, id, operation, deadline);
   if (!endpoint) return endpoint.error();
   const Clock::time_point asked_at = Clock::now();
@@ -251,9 +253,9 @@ void ControlChannel::close_grant(std::uint64_t grant_id) noexcept {
   send_closes();
 }
 
-/// Each answer makes room for the next close; a session that is resumed tells the server its grants
-/// instead. This holds send_mutex_ from before a close leaves the list until it is sent: a call
-/// that finds the list empty is sent behind it.
+/// Each answer makes room for the next close request; a session that resumes tells the server its
+/// grants instead. Holds send_mutex_ from before a close request leaves the list until it is sent,
+/// so that a call that finds the list empty is sent after it.
 void ControlChannel::send_closes() noexcept {
   while (true) {
     std::uint64_t id = 0;
@@ -267,7 +269,7 @@ void ControlChannel::send_closes() noexcept {
         return;
       grant_id = to_close_.back();
       to_close_.pop_back();
-      if (to_close_.empty()) room_.notify_all();  // the calls that wait behind the closes
+      if (to_close_.empty()) room_.notify_all();  // calls that wait for the close requests
       id = next_id_++;
       endpoint = endpoint_;
       waiters_.emplace(id, nullptr);
@@ -309,7 +311,7 @@ void ControlChannel::read(ClientEndpoint& endpoint, std::uint64_t number) noexce
   }
 }
 
-/// The connection has ended; all its messages have been read, also one with the reason.
+/// The connection has ended. All its messages have been read, also one with the reason.
 void ControlChannel::end_connection(std::uint64_t number, bool wrongly) noexcept {
   EventLoop::Token watch = 0;
   {
@@ -326,7 +328,7 @@ void ControlChannel::end_connection(std::uint64_t number, bool wrongly) noexcept
 
 void ControlChannel::deliver(ControlMessage message, std::uint64_t number) {
   auto envelope = control::decode(message.bytes);
-  // An event may follow the answer to a hello immediately, while that answer is still being read.
+  // An event may follow the answer to a hello at once, while that answer is still being processed.
   if (envelope && envelope->has_event() && session_.version() != 1)
     return session_.events().take(envelope->event(), number);
   if (!envelope || !envelope->has_reply()) {
@@ -349,7 +351,7 @@ void ControlChannel::deliver(ControlMessage message, std::uint64_t number) {
       found->second->ready.notify_one();
       return;
     }
-    // No caller waits any more, so a grant that came too late must not stay open.
+    // No caller waits, so a grant that was given too late is closed.
     waiters_.erase(found);
     room_.notify_one();
     if (envelope->reply().has_open()) late_grant = envelope->reply().open().grant_id();

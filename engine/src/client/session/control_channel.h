@@ -1,6 +1,6 @@
 #pragma once
 
-/// The control channel of one session: requests and their answers over the session's current
+/// The control channel of a session: its requests and their answers, over the session's current
 /// connection.
 
 #include <atomic>
@@ -31,37 +31,37 @@ class SessionCore;
 /// Sends requests, and gives each answer to the call that waits for it. Tells the session of events
 /// and of the end of a connection. Connections are numbered from 1 upwards.
 ///
-/// Thread-safe, unless said otherwise. While a mutex of the channel is locked, no function calls
-/// the session, except to read values that need no mutex.
+/// The session owns it. Thread-safe, unless a function says otherwise. While a mutex of the channel
+/// is locked, no function calls the session, except to read values that need no mutex.
 class ControlChannel {
  public:
-  /// A reply that is no failure.
+  /// A reply that is not a failure.
   struct Answer {
     control::Reply reply;
     std::vector<UniqueFd> descriptors;
-    std::vector<std::byte> raw;    ///< the message as it came
-    std::uint64_t connection = 0;  ///< the number of its connection
+    std::vector<std::byte> raw;    ///< the message as it was received
+    std::uint64_t connection = 0;  ///< the number of the connection
   };
-  /// The result of a request whose answer no caller waits for.
+  /// The result of a request for whose answer no caller waits.
   enum class Sent : std::uint8_t {
     kSent,
-    kLater,  ///< there is no room for it now
-    kGone    ///< its connection is no more
+    kLater,  ///< there is no room for the request now
+    kGone    ///< the connection has ended
   };
   struct Connection {
     std::shared_ptr<transport::ClientEndpoint> endpoint;
     std::uint64_t number = 0;
   };
 
-  /// `session` owns the channel. `loop`: of the engine.
+  /// `session` owns the channel. `loop`: the engine's.
   ControlChannel(SessionCore& session, EventLoop& loop,
                  std::shared_ptr<transport::ClientEndpoint> endpoint) noexcept;
   ControlChannel(const ControlChannel&) = delete;
   ControlChannel& operator=(const ControlChannel&) = delete;
   ~ControlChannel();
 
-  // The connection.
-  /// The latest connection, also when it has been left.
+  // The connection:
+  /// The latest connection, also after it was abandoned.
   [[nodiscard]] Connection connection() const;
   [[nodiscard]] std::shared_ptr<transport::ClientEndpoint> endpoint() const {
     return connection().endpoint;
@@ -70,26 +70,26 @@ class ControlChannel {
     const MutexLock lock{mutex_};
     return number_;
   }
-  /// Whether `number` is the current connection, and that is up or coming up.
+  /// Whether `number` is the current connection, and is up or coming up.
   [[nodiscard]] bool is_current(std::uint64_t number) const noexcept {
     const MutexLock lock{mutex_};
     return reachable() && number == number_;
   }
-  /// From now on the control thread reads what the server sends on that connection. Errors: those
-  /// of EventLoop::watch().
+  /// From now on the control thread reads the messages that the server sends on that connection.
+  /// Errors: those of EventLoop::watch().
   Status watch(const Connection& connection);
   /// Until the next watch(), messages of the server are not read.
   void unwatch();
-  /// Everything that the server has said on the latest connection has been read.
+  /// Whether all messages of the latest connection have been read.
   [[nodiscard]] bool read_to_end() const noexcept {
     return read_to_end_.load(std::memory_order_acquire);
   }
-  /// Reads the messages that have arrived, for a caller that wants to know why a connection or a
-  /// lane ends. The control thread reads them; the caller waits for that at most 50 ms, and does
-  /// not wait if it is the control thread.
+  /// Waits until the messages that have arrived are read, since they may contain the reason why a
+  /// connection or a lane ends. The control thread reads them. Waits at most 50 ms, and not at all
+  /// on the control thread.
   void await_last_messages() noexcept;
-  /// When the channel last read a message of the server; KeepAlive sets it after this process stood
-  /// still.
+  /// The time when the channel last read a message of the server. KeepAlive sets it after this
+  /// process was stopped for a while.
   [[nodiscard]] Clock::time_point heard_at() const noexcept {
     return Clock::time_point{Clock::duration{heard_at_.load(std::memory_order_relaxed)}};
   }
@@ -97,39 +97,39 @@ class ControlChannel {
     heard_at_.store(at.time_since_epoch().count(), std::memory_order_relaxed);
   }
 
-  /// The session's state. The session sets it, with its own mutex locked.
+  /// The state of the session. The session sets it with its own mutex locked.
 
-  /// The next connection follows. Until open() only the calling thread may make calls. Returns its
-  /// number.
+  /// Begins with the next connection. Until open() only the calling thread may make calls. Returns
+  /// the connection's number.
   std::uint64_t begin_joining(std::shared_ptr<transport::ClientEndpoint> endpoint);
-  /// Every thread may make calls again.
+  /// From now on every thread may make calls.
   void open();
-  /// After open(), once the lanes go on: calls that wait for room look again.
+  /// After open(), when the lanes work again: wakes the calls that wait for room.
   void wake_calls();
-  /// The connection is left for good (`next`: kDown or kEnded): calls that wait for an answer end.
-  /// Returns its endpoint.
+  /// Abandons the connection (`next`: kDown or kEnded): the calls that wait for an answer end.
+  /// Returns the connection's endpoint.
   std::shared_ptr<transport::ClientEndpoint> abandon_connection(SessionState next);
-  /// abandon_connection(kEnded) by the destructor of the session, from any state.
+  /// As abandon_connection(kEnded), from any state. The destructor of the session calls it.
   void close();
 
-  // Requests.
-  /// Sends `request` and waits for its answer, until `deadline`. `raw` takes the request as it was
-  /// sent.
+  // Requests:
+  /// Sends `request` and waits for its answer, until `deadline`. `raw` receives the request as it
+  /// was sent.
   Result<Answer> call(control::Request request, Operation operation, Deadline deadline,
                       std::vector<std::byte>* raw);
-  /// Sends a request, and waits for nothing. The request counts as unanswered until its answer
-  /// comes, which is dropped. `number`: the connection to send it on; 0: any. `asked_id` gets the
-  /// request's number. One such request has room beside those whose callers wait.
+  /// Sends a request and does not wait. The request counts as unanswered until its answer arrives,
+  /// which is dropped. `number`: the connection on which it is sent; 0: any. `asked_id` receives
+  /// the request's number. There is room for one such request besides those whose callers wait.
   Sent ask_unanswered(control::Request request, std::uint64_t number = 0,
                       std::uint64_t* asked_id = nullptr) noexcept;
-  /// Closes a grant: the request is sent at once, or when there is room for it, but before any
-  /// later call. Waits for nothing. Once the session has ended, it does nothing.
+  /// Closes a grant: sends the request at once or when there is room for it, but before any later
+  /// call. Does not wait. Does nothing if the session has ended.
   void close_grant(std::uint64_t grant_id) noexcept;
-  /// Sends as many close requests as there is room for.
+  /// Sends close requests while there is room for them.
   void send_closes() noexcept;
-  /// Drops the close requests: from the next hello the server learns which grants are held.
+  /// Drops the close requests: the next hello tells the server which grants the client has.
   void forget_closes();
-  /// Requests that the server has not answered.
+  /// Number of requests that the server has not answered.
   [[nodiscard]] std::size_t unanswered() const {
     const MutexLock lock{mutex_};
     return waiters_.size();
@@ -138,7 +138,7 @@ class ControlChannel {
     const MutexLock lock{mutex_};
     return waiters_.contains(id);
   }
-  /// Waits until the sent messages have left this host, or `until`.
+  /// Waits until this host has sent all messages, or until `until`.
   void flush(Deadline until);
 
  private:
@@ -173,19 +173,19 @@ class ControlChannel {
   EventLoop& loop_;
   std::atomic<Clock::rep> heard_at_;
   std::atomic<bool> read_to_end_{false};
-  /// Held while a request is sent: requests leave one after the other.
+  /// Locked while a request is sent, so that requests are sent one after another.
   Mutex send_mutex_ REMORA_ACQUIRED_BEFORE(mutex_);
   mutable Mutex mutex_;
   SessionState state_ REMORA_GUARDED_BY(mutex_) = SessionState::kUp;
-  std::thread::id joining_ REMORA_GUARDED_BY(mutex_);  ///< of the thread by which the session joins
+  std::thread::id joining_ REMORA_GUARDED_BY(mutex_);  ///< the thread by which the session joins
   std::shared_ptr<transport::ClientEndpoint> endpoint_ REMORA_GUARDED_BY(mutex_);
-  std::uint64_t number_ REMORA_GUARDED_BY(mutex_) = 1;  ///< of endpoint_
+  std::uint64_t number_ REMORA_GUARDED_BY(mutex_) = 1;  ///< the number of endpoint_
   EventLoop::Token watch_ REMORA_GUARDED_BY(mutex_) = 0;
-  Condition room_;  ///< for one more call
+  Condition room_;  ///< there is room for one more call
   /// Requests that the server has not answered; null: no caller waits for the answer.
   std::unordered_map<std::uint64_t, Waiter*> waiters_ REMORA_GUARDED_BY(mutex_);
   std::uint64_t next_id_ REMORA_GUARDED_BY(mutex_) = 1;
-  /// Closed grants whose close request has not been sent.
+  /// Closed grants whose close request was not sent.
   std::vector<std::uint64_t> to_close_ REMORA_GUARDED_BY(mutex_);
 };
 

@@ -18,11 +18,11 @@ namespace {
 
 /// The deadline for the new keys of one grant: a time for the grant, and a time for each of its
 /// windows. Longer than LaneKeyRenewal::renew() takes, since the server may serve other sessions
-/// first. An attempt to resume has no deadline of its own for all grants.
+/// first. There is no deadline for all grants of a session together.
 constexpr std::chrono::seconds kRenewTime{5};
 constexpr std::chrono::milliseconds kRenewWindowTime{1};
-/// A server process that has begun anew registers all of the memory again, and so does a server
-/// whose device has returned.
+/// A server process that has started registers its memory again, and so does a server whose device
+/// has returned.
 constexpr std::chrono::seconds kRegisterGibTime{1};
 
 /// A device without free resources may have some a moment later, when other sessions release
@@ -39,7 +39,7 @@ Error other_grant() {
   return Error{Code::kProtocol, "resume"}.with_subject("keys of another grant");
 }
 
-/// Tokens of a grant; `before` is what the transport holds for it.
+/// Tokens of a grant; `before`: the transport's state of the grant.
 struct HeldTokens {
   std::shared_ptr<RkeyTable> table;
   std::vector<std::uint32_t> tokens;
@@ -50,7 +50,7 @@ struct HeldTokens {
 }  // namespace
 
 Status GrantKeys::agree(bool by_lane, bool again) {
-  // Grants with one key for all lanes have no use for keys by lane, and the other way round.
+  // Grants with one key for all lanes cannot use a key for each lane, and the other way round.
   if (again && by_lane != (table_ != nullptr))
     return Error{Code::kConnectionLost, "hello"}.with_reason(Reason::kLapsed);
   if (!by_lane) return {};
@@ -107,7 +107,7 @@ Result<std::vector<WireExtent>> GrantKeys::fetch_extents(const control::OpenRepl
   const std::uint64_t size = opened.region().size_bytes();
   std::uint64_t start = 0;
   const Error malformed = Error{Code::kProtocol, "open"}.with_subject(opened.region().name());
-  // False: no extents of this region.
+  // False: these are not extents of this region.
   const auto append = [&](const auto& page) {
     for (const control::Extent& extent : page) {
       const std::uint64_t length = extent.length_bytes();
@@ -177,8 +177,8 @@ Status GrantKeys::for_each_held(const std::function<Status(const HeldGrant& gran
   return {};
 }
 
-/// The server process is a new one. It knows the region, and gives the grant again unless the grant
-/// was fenced or revoked since.
+/// For a new server process, which knows the region, and gives the grant again unless the grant was
+/// fenced or revoked meanwhile.
 Status GrantKeys::reattach_one(const HeldGrant& grant) {
   Request request;
   control::ReattachRequest& wanted = *request.mutable_reattach();

@@ -20,51 +20,53 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Where a server has a key for each lane, the keys end with the lanes. So operations carry tokens
-/// instead (transport/rkey_table.h): operations that wait while a session is interrupted go on with
-/// the keys of the next lanes.
+/// The keys of a session's grants. If a server has a key for each lane, the keys end with the
+/// lanes. So operations carry tokens instead of keys (transport/rkey_table.h): operations that wait
+/// while the session is interrupted then use the keys of the next lanes.
 ///
-/// The first hello makes the table, which is fixed from then on. Its entries are set before an
-/// operation names them, and renewed while no lane is posted to.
+/// The first hello makes the table, which stays from then on. Its entries are set before an
+/// operation uses them, and renewed while no lane posts. The session owns it. Thread-safe, unless a
+/// function says otherwise.
 class GrantKeys {
  public:
   explicit GrantKeys(SessionCore& session) noexcept : session_{session} {}
   GrantKeys(const GrantKeys&) = delete;
   GrantKeys& operator=(const GrantKeys&) = delete;
 
-  /// Takes over what the server's Welcome says. `again`: the Welcome of a resumed session. Errors:
-  /// kConnectionLost with kLapsed: it differs from the first one; kOutOfMemory.
+  /// Sets whether the server has a key for each lane, from its Welcome. `again`: the Welcome of a
+  /// resumed session. Errors: kConnectionLost with kLapsed: it differs from the first Welcome;
+  /// kOutOfMemory.
   Status agree(bool by_lane, bool again);
-  /// The extents of the grant that was opened on `connection`. `keys` gets a key for each lane and
-  /// extent, or none. Errors: kProtocol; kConnectionLost; those of SessionCore::call().
+  /// The extents of the grant that was opened on `connection`. `keys` receives a key for each lane
+  /// and extent, or none. Errors: kProtocol; kConnectionLost; those of SessionCore::call().
   Result<std::vector<transport::WireExtent>> fetch_extents(const control::OpenReply& opened,
                                                            std::uint64_t connection,
                                                            Deadline deadline,
                                                            transport::LaneKeys& keys);
-  /// Returns the grant with tokens instead of its keys; the tokens are released with the grant.
+  /// Returns the grant with tokens instead of its keys. The tokens are released with the grant.
   /// Errors: kLimitExceeded.
   Result<transport::AttachedGrant> with_tokens(transport::AttachedGrant grant,
                                                const transport::LaneKeys& keys);
-  /// Attaches all held grants again, at a server process that has the memory of the one before. By
-  /// the reconnector, when there are lanes again. A grant that has ended meanwhile is revoked here;
-  /// the others go on. Errors: kConnectionLost, kTimedOut, kProtocol.
+  /// Attaches all grants of the session again, at a server process that has the memory of the
+  /// process before. The reconnector calls it when there are lanes again. A grant that has ended
+  /// meanwhile is revoked here; the others stay. Errors: kConnectionLost, kTimedOut, kProtocol.
   Status reattach();
-  /// Gets new keys for all held grants. By the reconnector, when there are lanes again and no
-  /// request is posted yet. A grant that gets no keys is revoked, here and at the server; the
-  /// others go on. Errors: kConnectionLost, kTimedOut, kProtocol.
+  /// Gets new keys for all grants of the session. The reconnector calls it when there are lanes
+  /// again and no request is posted yet. A grant that gets no keys is revoked, here and at the
+  /// server; the others stay. Errors: kConnectionLost, kTimedOut, kProtocol.
   Status renew();
 
  private:
   [[nodiscard]] std::size_t lane_count() const noexcept;
   [[nodiscard]] bool has_lane_keys(const control::Extent& extent) const noexcept;
-  /// Of an extent of a grant that the server had given. Errors: kProtocol; kConnectionLost: a
-  /// device of the server has no room for the grant, and the next connection leaves it out.
+  /// Checks an extent that the server has given again. Errors: kProtocol; kConnectionLost: a device
+  /// of the server has no room for the grant, and the next connection does not use that device.
   [[nodiscard]] Status check_renewed(const transport::WireExtent& have,
                                      const control::Extent& extent);
   /// Only if has_lane_keys(extent).
   void set_lane_keys(std::uint32_t token, const control::Extent& extent) noexcept;
-  /// Does `what` for each held grant. A grant for which that fails is revoked, here and at the
-  /// server.
+  /// Calls `what` for each grant of the session. A grant for which it fails is revoked, here and at
+  /// the server.
   Status for_each_held(const std::function<Status(const HeldGrant& grant)>& what);
   Status reattach_one(const HeldGrant& grant);
   Status renew_keys_of(const HeldGrant& grant);

@@ -25,7 +25,7 @@ void HandlerDispatcher::dispatch() noexcept {
     const bool elsewhere = reserved_ && std::this_thread::get_id() != reserved_for_;
     if (queue_.empty() || dispatching_ || elsewhere) return;
     self = session_.weak_from_this().lock();
-    if (self == nullptr) return queue_.clear();  // the application has given up the session
+    if (self == nullptr) return queue_.clear();  // the application has released the session
     dispatching_ = true;
     while (!queue_.empty()) {
       const Call call = queue_.front();
@@ -36,8 +36,8 @@ void HandlerDispatcher::dispatch() noexcept {
     }
     dispatching_ = false;
   }
-  // A handler may have destroyed the last handle of the session. The reconnector's thread may be
-  // this thread, and must not run the session's destructor: the control thread does that.
+  // A handler may have destroyed the last handle of the session. This thread may be the
+  // reconnector's, which must not run the session's destructor, so the control thread runs it.
   session_.loop().run_soon([kept = std::move(self)] {});
 }
 

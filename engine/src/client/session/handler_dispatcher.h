@@ -13,8 +13,9 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Calls the handlers of one session: in order, by one thread at a time, and with no mutex locked,
-/// so that a handler may call everything except the destructor of the engine. Thread-safe.
+/// Calls the handlers of one session in order, by one thread at a time, with no mutex locked, so
+/// that a handler may call everything except the destructor of the engine. The session owns it.
+/// Thread-safe.
 class HandlerDispatcher {
  public:
   explicit HandlerDispatcher(SessionCore& session) noexcept : session_{session} {}
@@ -23,19 +24,19 @@ class HandlerDispatcher {
 
   /// Queues a call of `handler`, if the application has set it.
   void add(const SessionHandlers::Handler& handler, Reason reason);
-  /// Makes the queued calls, unless another thread does that. While the queue is reserved, only the
+  /// Makes the queued calls, unless another thread does so. While the queue is reserved, only the
   /// thread that has reserved it makes calls.
   void dispatch() noexcept;
 
-  /// While a session is interrupted, the thread that connects again calls the handlers.
+  /// While a session is interrupted, the reconnector's thread calls the handlers.
 
-  /// Reserves the queue for a thread that is starting: no other thread calls handlers from now on.
+  /// Reserves the queue for a thread that is starting: from now on no other thread calls handlers.
   void reserve();
-  /// By that thread, once it runs.
+  /// That thread calls it when it runs.
   void reserve_for_this_thread();
   /// Ends the reservation. False: calls are queued; the caller has to dispatch() them first.
   [[nodiscard]] bool release();
-  /// The same, even with queued calls, since the thread could not be started.
+  /// Ends the reservation even if calls are queued, since the thread could not be started.
   void release_unused();
 
  private:

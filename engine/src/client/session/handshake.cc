@@ -7,7 +7,7 @@
 
 #include "client/services/engine_services.h"
 #include "client/session/session_core.h"
-#include "protocol/authentication.h"
+#include "protocol/client_handshake.h"
 #include "transport/connection_rails.h"
 
 namespace remora::detail {
@@ -15,10 +15,11 @@ namespace remora::detail {
 using control::Request;
 
 namespace {
-/// A lease outside of these bounds is moved to the nearer one. No Remora server sends such a lease.
+/// A lease outside of these bounds is moved to the nearer bound. No Remora server sends such a
+/// lease.
 constexpr std::uint64_t kLeaseLeastMs = 100;
 constexpr std::uint64_t kLeaseMostMs = 3'600'000;
-/// Room for everything else that a Hello says.
+/// Room for the other fields of a Hello.
 constexpr std::size_t kMaxHelloBytes = 1024;
 }  // namespace
 
@@ -36,9 +37,9 @@ Request Handshake::hello_request() {
   if (ticket_.session_id == 0) return request;
   hello.mutable_resume()->set_session_id(ticket_.session_id);
   hello.mutable_resume()->set_memory_id(server_.memory_id);
-  // With a key the client sends no secret here: this server has not proven its identity yet.
+  // With a key the client sends no secret here, since this server has not proven its identity yet.
   if (!options.key) hello.mutable_resume()->set_lane_secret(ticket_.secret);
-  // The server closes the grants that this list leaves out, so no close requests are needed.
+  // The server closes the grants that are not in this list, so no close requests are needed.
   session_.channel().forget_closes();
   for (const std::uint64_t grant_id :
        session_.revocations().grants_to_resume(transport::kMaxControlMessageBytes - kMaxHelloBytes))
@@ -114,7 +115,7 @@ void Handshake::begin_session(const control::Welcome& welcome) {
 Status Handshake::resume_session(const control::Welcome& welcome) {
   if (welcome.memory_id() != server_.memory_id)
     return Error{Code::kStaleRegion, "hello"}.with_reason(Reason::kNewMemory);
-  // A new process with the same memory has the session, and not its grants.
+  // A new process with the same memory has the session, but not its grants.
   const bool goes_on = welcome.resumed() || welcome.reattach();
   if (!goes_on || welcome.session_id() != ticket_.session_id)
     return Error{Code::kConnectionLost, "hello"}.with_reason(Reason::kLapsed);
@@ -123,7 +124,7 @@ Status Handshake::resume_session(const control::Welcome& welcome) {
   return {};
 }
 
-/// The server does not say which credential it refused. This adds the client's name and the
+/// The server does not say which credential it refused, so this adds the client's name and the
 /// server's address.
 Error Handshake::name_refused_client(const Error& error) const {
   if (error.reason() != Reason::kAuthentication || !error.subject().empty()) return error;

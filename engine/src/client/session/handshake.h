@@ -19,33 +19,33 @@ namespace remora::detail {
 class SessionCore;
 
 /// Sends hello over each connection of a session, and keeps the server's answer. The first hello
-/// begins the session; later ones resume it. One thread at a time sends hello.
+/// begins the session; later ones resume it. The session owns it. One thread at a time sends hello.
 class Handshake {
  public:
   explicit Handshake(SessionCore& session) noexcept : session_{session} {}
   Handshake(const Handshake&) = delete;
   Handshake& operator=(const Handshake&) = delete;
 
-  /// Blocks until the server has admitted the client, or `deadline`. Errors: kConnectionRefused
-  /// with kAuthentication; kProtocol (with kVersion); kStaleRegion; kConnectionLost with kLapsed;
-  /// those of ControlChannel::call().
+  /// Blocks until the server has admitted the client, or until `deadline`. Errors:
+  /// kConnectionRefused with kAuthentication; kProtocol (with kVersion); kStaleRegion;
+  /// kConnectionLost with kLapsed; those of ControlChannel::call().
   Status say_hello(Deadline deadline);
 
-  /// From the answer to the first hello; fixed from then on.
+  /// From the answer to the first hello, and constant from then on:
   [[nodiscard]] const ServerInfo& server() const noexcept { return server_; }
   /// The version of the protocol; 0 before the answer. Any thread.
   [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
-  /// A server that gets no message for this long ends the session; 0: it never does.
+  /// A server ends a session without messages after this time; 0: never.
   [[nodiscard]] std::chrono::milliseconds lease() const noexcept { return lease_; }
-  /// An interrupted session may go on.
+  /// Whether an interrupted session may be resumed.
   [[nodiscard]] bool resumable() const noexcept { return resumable_; }
-  /// The ticket with which lanes are opened; a new one after each hello.
+  /// The ticket with which lanes are opened; each hello makes a new one.
   [[nodiscard]] const transport::LaneTicket& ticket() const noexcept { return ticket_; }
   /// The server knows the requests of an administrator. As the latest answer said: a session may go
   /// on with another process of the server. Any thread.
   [[nodiscard]] bool administration() const noexcept { return administration_; }
-  /// The server process is not the one that gave the grants: each is to be attached again. By the
-  /// reconnector.
+  /// Whether the server process is not the one that gave the grants, so that each must be attached
+  /// again. The reconnector calls it.
   [[nodiscard]] bool reattaches() const noexcept { return reattaches_; }
 
  private:

@@ -9,8 +9,8 @@ namespace remora::detail {
 
 namespace {
 
-/// If two ticks are farther apart, this process itself was stopped, and the server may have sent
-/// something meanwhile.
+/// If two ticks are farther apart, this process was stopped, and the server may have sent messages
+/// meanwhile.
 constexpr std::chrono::seconds kOwnPause{2};
 
 }  // namespace

@@ -32,7 +32,7 @@ LaneEnder::Ending& LaneEnder::ending_of(LaneDriver& lane) noexcept {
 }
 
 bool LaneEnder::end_later(LaneDriver& lane) noexcept {
-  // The thread keeps the session, and with it the lane.
+  // The thread has a reference to the session, and so to the lane.
   std::shared_ptr<void> session = keep_();
   if (session == nullptr) return false;
   const MutexLock lock{mutex_};
@@ -41,7 +41,7 @@ bool LaneEnder::end_later(LaneDriver& lane) noexcept {
     ending.again = true;
     return true;
   }
-  if (ending.thread.joinable()) ending.thread.join();  // it has ended its work
+  if (ending.thread.joinable()) ending.thread.join();  // the thread has returned, or is about to
   auto thread =
       start_thread("remora-lanes", [this, kept = std::move(session), &ending] { run(ending); });
   if (!thread) {

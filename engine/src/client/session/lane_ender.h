@@ -12,21 +12,22 @@
 namespace remora::detail {
 
 /// Threads that end the broken lanes of one session, for callers that must not wait for a device.
-/// There is one for each such lane: a device that is slow to end a lane does not delay the
-/// operations of another one.
+/// Each such lane has its own thread, so that a device that ends a lane slowly does not delay the
+/// operations of another lane. The session owns it. Thread-safe.
 class LaneEnder {
  public:
-  /// `keep`: returns what keeps the session, and with it this and the lanes; null while the session
-  /// is being destroyed.
+  /// `keep`: returns a reference to the session, and so to this object and the lanes; null while
+  /// the session is being destroyed.
   explicit LaneEnder(std::function<std::shared_ptr<void>()> keep);
   ~LaneEnder();
   LaneEnder(const LaneEnder&) = delete;
   LaneEnder& operator=(const LaneEnder&) = delete;
 
-  /// Has a thread call LaneDriver::end_broken_lane() of `lane`, one of the session's. Any thread.
-  /// False: there is no thread, or the session is being destroyed.
+  /// Makes a thread call LaneDriver::end_broken_lane() of `lane`, a lane of the session. Any
+  /// thread. False: there is no thread, or the session is being destroyed.
   [[nodiscard]] bool end_later(LaneDriver& lane) noexcept;
-  /// By the destructor of the session, also in one of these threads, which then ends by itself.
+  /// The destructor of the session calls it, perhaps in one of these threads, which then ends by
+  /// itself.
   void stop() noexcept;
 
  private:
@@ -34,7 +35,7 @@ class LaneEnder {
     explicit Ending(LaneDriver& ends) noexcept : lane{&ends} {}
     LaneDriver* lane;
     bool at_work = false;
-    bool again = false;  ///< asked for while the thread was at work
+    bool again = false;  ///< requested while the thread was at work
     std::thread thread;
   };
   [[nodiscard]] Ending& ending_of(LaneDriver& lane) noexcept REMORA_REQUIRES(mutex_);
@@ -42,7 +43,8 @@ class LaneEnder {
 
   const std::function<std::shared_ptr<void>()> keep_;
   Mutex mutex_;
-  /// Of the lanes that have broken. Has room for all lanes of the session, so none moves.
+  /// One for each lane that has broken. Has room for all lanes of the session, so that no element
+  /// moves.
   std::vector<Ending> endings_ REMORA_GUARDED_BY(mutex_);
 };
 

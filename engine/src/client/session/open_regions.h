@@ -9,12 +9,12 @@
 
 namespace remora::detail {
 
-/// The grants of a session, as Engine::status_json() shows them. Thread-safe.
+/// The grants of a session, for Engine::status_json(). The session owns it. Thread-safe.
 class OpenRegions {
  public:
   struct Region {
     std::string name;
-    std::string reason;  ///< why this transport
+    std::string reason;  ///< why the transport was chosen
   };
 
   OpenRegions() = default;
@@ -28,7 +28,7 @@ class OpenRegions {
 
  private:
   mutable Mutex mutex_;
-  std::map<std::uint64_t, Region> regions_ REMORA_GUARDED_BY(mutex_);  ///< by grant
+  std::map<std::uint64_t, Region> regions_ REMORA_GUARDED_BY(mutex_);  ///< by the id of the grant
 };
 
 }  // namespace remora::detail

@@ -4,7 +4,7 @@
 
 namespace remora::detail {
 
-/// How a grant is asked for: beside older grants of the region, or instead of them.
+/// How a grant is opened: beside older grants of the region, or instead of them.
 enum class Opening : std::uint8_t { kOpen, kFence };
 
 }  // namespace remora::detail

@@ -18,13 +18,14 @@ using control::Request;
 
 namespace {
 
-/// The deadline of one attempt. A detached thread outlives its session by at most this time.
+/// The deadline of one attempt. A detached thread lives longer than its session by at most this
+/// time.
 constexpr std::chrono::milliseconds kAttemptTime{2000};
-/// Once connected, the server has this time for its answer to the hello: it may have those of many
-/// other clients that come back, too. The end of the session ends that wait.
+/// Time for the server's answer to the hello, once connected: the server may have to answer many
+/// other clients that reconnect. The end of the session ends the wait.
 constexpr std::chrono::milliseconds kHelloTime{8000};
-/// The server's events about grants are awaited for at least this time, even if the renewal of keys
-/// has used up the attempt's time.
+/// Minimum time to wait for the server's events about grants, even if the renewal of keys has used
+/// up the attempt's time.
 constexpr std::chrono::milliseconds kGrantEventsTime{500};
 
 }  // namespace
@@ -43,7 +44,7 @@ Status Reconnector::begin() {
     if (std::exchange(at_work_, true)) return {};
     session_.dispatcher().reserve();
   }
-  if (thread_.joinable()) thread_.join();  // it has ended its work
+  if (thread_.joinable()) thread_.join();  // the thread has returned, or is about to
   auto thread = start_thread("remora-connect", [this] { run(); });
   if (thread) {
     thread_ = std::move(*thread);
@@ -65,7 +66,7 @@ void Reconnector::stop() noexcept {
   if (thread_.joinable()) thread_.join();
 }
 
-/// The thread: connects again until the session is up or has ended.
+/// The function of the thread: connects again until the session is up or has ended.
 void Reconnector::run() noexcept {
   (void)session_.engine().placement().bind_thread();
   own_thread_.store(std::this_thread::get_id());
@@ -80,7 +81,7 @@ void Reconnector::run() noexcept {
       continue;
     }
     {
-      // The time to reconnect begins anew with each interruption.
+      // The time to reconnect begins again with each interruption.
       const MutexLock lock{mutex_};
       REMORA_ASSERT(interruption <= interruptions_, "interruptions are counted upwards");
       if (std::exchange(interruption, interruptions_) != interruptions_) {
@@ -97,7 +98,7 @@ void Reconnector::run() noexcept {
   }
 }
 
-/// False: the session has been interrupted again, or a handler is to be called.
+/// False: the session was interrupted again, or a handler is to be called.
 bool Reconnector::end_work() noexcept {
   const MutexLock lock{mutex_};
   // From here on begin() starts another thread for the next interruption.
@@ -109,7 +110,8 @@ bool Reconnector::end_work() noexcept {
 }
 
 void Reconnector::give_up() noexcept {
-  // A shortage of this host is the better reason: it explains why the session did not come back.
+  // A shortage of this host is the better reason, since it explains why the session was not
+  // resumed.
   const Reason why = attempt_failed_by_ == Reason::kLocalShortage
                          ? attempt_failed_by_
                          : session_.explain(session_.lost_reason());
@@ -125,14 +127,15 @@ Reason Reconnector::why_unreached(const Error& error) noexcept {
   return error.reason() == Reason::kSilent ? Reason::kSilent : Reason::kUnreachable;
 }
 
-/// One attempt to connect and to resume the session. False: the session was destroyed meanwhile,
-/// and the thread must not use it any more.
+/// Makes one attempt to connect and to resume the session. False: the session was destroyed
+/// meanwhile, and the thread must not use it any more.
 bool Reconnector::reconnect_once(Deadline until) noexcept {
   const Deadline deadline = Clock::now() + kAttemptTime;
   const std::shared_ptr<Attempt> attempt = attempt_;
   {
     const MutexLock lock{attempt->mutex};
-    if (attempt->abandoned) return true;  // stop() joins this thread: run() finds the session ended
+    if (attempt->abandoned)
+      return true;  // stop() joins this thread, and run() finds that the session has ended
     attempt->connecting = true;
   }
   auto endpoint = attempt->connector.connect(deadline);
@@ -148,7 +151,8 @@ bool Reconnector::reconnect_once(Deadline until) noexcept {
     return true;
   }
   const std::shared_ptr<transport::ClientEndpoint> joined = std::move(*endpoint);
-  // The route to the server leads over a device now where the session's local keys do not hold.
+  // The route to the server now leads over a device for which the session's local keys are not
+  // valid.
   if (joined->memory_domain() != session_.domain()) return true;
   const std::uint64_t connection = session_.begin_joining(joined);
   if (connection == 0) return true;
@@ -157,21 +161,21 @@ bool Reconnector::reconnect_once(Deadline until) noexcept {
   if (status) return true;
   attempt_failed_by_ = status.error().reason();
   log::debug("session with {}: {}", session_.server_address(), status.error().message());
-  // After an error that is final the session has ended, and this does nothing.
+  // After a final error the session has ended, and this does nothing.
   session_.lose_connection(
       status.error().reason() != Reason::kNone ? status.error().reason() : Reason::kPeerGone,
       ClientMetrics::kPeerGone, LaneFault::kNone, connection);
   return true;
 }
 
-/// `deadline`: of the attempt, which goes on beyond it while the server is at work, but not beyond
+/// `deadline`: of the attempt, which may take longer while the server works on it, but not beyond
 /// `until`.
 Status Reconnector::resume(Deadline deadline, Deadline until) {
   const auto no_longer_than = [&](std::chrono::milliseconds time) {
     return std::max(deadline, std::min<Deadline>(until, Clock::now() + time));
   };
   if (auto status = session_.handshake().say_hello(no_longer_than(kHelloTime)); !status) {
-    // With these reasons the server refuses every later attempt, too.
+    // With these reasons the server also refuses later attempts.
     const Reason reason = status.error().reason();
     const bool final = reason == Reason::kVersion || reason == Reason::kAuthentication ||
                        reason == Reason::kNewMemory || reason == Reason::kLapsed ||
@@ -197,8 +201,8 @@ Status Reconnector::resume(Deadline deadline, Deadline until) {
   return {};
 }
 
-/// Waits for the server's events about grants that it has revoked meanwhile: an operation of such a
-/// grant would break the new lanes. The server sends one event at a time.
+/// Waits for the server's events about grants that it has revoked meanwhile, since an operation of
+/// such a grant would break the new lanes. The server sends one event at a time.
 void Reconnector::await_grant_events(Deadline deadline) noexcept {
   constexpr std::chrono::milliseconds kBetweenLooks{1};
   // The application may have operations of a grant in flight: this waits no longer for them.

@@ -17,11 +17,11 @@ namespace remora::detail {
 
 namespace {
 
-/// The period of the timer that checks for operations in flight.
+/// Period of the timer that checks for operations in flight.
 constexpr std::chrono::milliseconds kLook{2};
 /// After this time, a synchronous call that has passed its check has submitted its operation, over
-/// rdma and tcp: the server refuses one that comes later. Over mapped memory it only is the time
-/// that MappedAccess::accessed() asks for.
+/// rdma and tcp; the server refuses a later operation. Over mapped memory it is the time that
+/// MappedAccess::accessed() requires.
 constexpr std::chrono::milliseconds kSettle{2};
 constexpr std::chrono::milliseconds kAskTimeout{200};
 constexpr std::chrono::milliseconds kReadTimeout{100};
@@ -106,8 +106,8 @@ bool RevocationTracker::keep(Pending pending) {
   const MutexLock lock{mutex_};
   if (pending_.size() >= kMaxPending) return false;
   pending_.push_back(std::move(pending));
-  // Without a timer no thread would acknowledge it: the server then revokes the grant by force when
-  // its grace period ends.
+  // Without a timer no thread would acknowledge it. Then the server revokes the grant by force at
+  // the end of its grace period.
   if (!start_timer()) pending_.pop_back();
   return true;
 }
@@ -117,8 +117,8 @@ bool RevocationTracker::idle() const {
   return pending_.empty() && looked_at_ == 0;
 }
 
-/// True: the event was acknowledged, or is of an earlier connection, whose event ids now belong to
-/// other events.
+/// True: the event was acknowledged, or belongs to an earlier connection, whose event ids now
+/// belong to other events.
 bool RevocationTracker::settled(Pending& pending) const {
   if (!session_.channel().is_current(pending.connection)) return true;
   if (!ready(pending)) return false;
@@ -134,7 +134,7 @@ bool RevocationTracker::ready(Pending& pending) const {
   if (grant == nullptr) return true;  // an operation would keep the grant alive
   const bool told = grant->tell_queues();
   // While the session is interrupted, carries() ends the operations of the grant that wait for a
-  // lane. The owner of a queue that has not been told may be waiting for just these operations.
+  // lane. The owner of a queue that has not been told may wait for exactly these operations.
   if (!told && session_.connected()) return false;
   if (told && pending.look_from == Deadline::max()) pending.look_from = Clock::now() + kSettle;
   if (told && Clock::now() < pending.look_from) return false;
@@ -152,7 +152,7 @@ void RevocationTracker::on_timer() {
     looked_at.swap(pending_);
     looked_at_ = looked_at.size();
   }
-  // Without the lock: settled() takes lanes.
+  // Without the lock, since settled() takes lanes.
   std::erase_if(looked_at, [&](Pending& pending) { return settled(pending); });
   const MutexLock lock{mutex_};
   looked_at_ = 0;
@@ -214,20 +214,20 @@ Reason RevocationTracker::why_refused(const OperationRecord& operation) noexcept
       return grant == nullptr ? Reason::kNone : grant->revoked();
     grant_id = grant->grant_id();
   }
-  // The control thread itself would have to read the answer, or the server's version sends none.
+  // The control thread itself would have to read the answer, or servers of this version send none.
   if (loop_.is_loop_thread() || session_.version() < 2) return Reason::kNone;
   control::Request request;
   request.mutable_grant_state()->set_grant_id(grant_id);
   const auto answer = session_.call(std::move(request), "grant state", Clock::now() + kAskTimeout);
   // Waits until the control thread has read all events that the server sent before its answer, or
-  // before it hung up.
+  // before it closed the connection.
   const Deadline read_by = Clock::now() + kReadTimeout;
   while (!answer && known_of(grant_id) == Reason::kNone && !session_.channel().read_to_end() &&
          Clock::now() < read_by)
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   if (const Reason known = known_of(grant_id); known != Reason::kNone) return known;
   // When a server's process ends, the kernel may free its memory before its queue pairs, and the
-  // NIC refuses operations that arrive in between. Over tcp only a living process refuses
+  // NIC refuses operations that arrive between the two. Over tcp only a living process refuses
   // operations.
   const bool by_nic = session_.kind() == TransportKind::kRdma;
   if (!answer)

@@ -1,6 +1,6 @@
 #pragma once
 
-/// How the server of a session is reached.
+/// The connection to the server of a session.
 
 #include <functional>
 #include <memory>

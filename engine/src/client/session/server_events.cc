@@ -10,7 +10,8 @@ namespace remora::detail {
 
 namespace {
 
-/// Requests whose answers no caller waits for. A server that answers its client has few of them.
+/// Limit of requests for whose answers no caller waits. A server that answers its client has few of
+/// them.
 constexpr std::size_t kMaxUnanswered = 1024;
 
 /// The reason with the number that the server has sent; `other` if this client does not know it.
@@ -33,12 +34,12 @@ void ServerEvents::take(const control::Event& event, std::uint64_t connection) {
                            connection);
 }
 
-/// False: the server sends more events than one that waits for acknowledgements.
+/// False: the server sends more events than a server that waits for acknowledgements.
 bool ServerEvents::act_on(const control::Event& event, std::uint64_t connection) {
   if (session_.channel().unanswered() >= kMaxUnanswered) return false;
   switch (event.what_case()) {
     case control::Event::kRevoking:
-      // The grant is revoked also if this client does not know the reason.
+      // The grant is revoked even if this client does not know the reason.
       return session_.revocations().on_revoking(
           connection, event.id(), event.revoking().grant_id(),
           reason_of(event.revoking().reason(), Reason::kRevoked));
@@ -68,8 +69,8 @@ void ServerEvents::on_ending(const control::Event::Ending& ending) {
             session_.server_address(), control::to_error(failure, "session").message());
   const MutexLock lock{mutex_};
   told_reason_ = reason_of(ending.reason(), Reason::kNone);
-  // In the answer to a hello, these reasons also tell that the server has destroyed the old lanes.
-  // An event does not tell that, so they do not become the reason of the end here.
+  // In the answer to a hello, these reasons also say that the server has destroyed the old lanes.
+  // An event does not say that, so they do not become the reason of the end here.
   const bool settles = told_reason_ == Reason::kLapsed || told_reason_ == Reason::kTooOften ||
                        told_reason_ == Reason::kNewMemory;
   ending_reason_ = settles ? Reason::kNone : told_reason_;
@@ -85,7 +86,7 @@ Reason ServerEvents::told_or(Reason reason) const noexcept {
   if (reason != Reason::kPeerGone && reason != Reason::kLaneBroken && reason != Reason::kLapsed)
     return reason;
   const MutexLock lock{mutex_};
-  // kLapsed tells the application more: the session was silent, and cannot be resumed.
+  // kLapsed is more useful to the application: the session was silent, and cannot be resumed.
   if (reason == Reason::kLapsed && told_reason_ == Reason::kSilent) return reason;
   return told_reason_ == Reason::kNone ? reason : told_reason_;
 }

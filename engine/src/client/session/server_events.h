@@ -14,24 +14,23 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Acts on the events of the server (it revokes a grant, drains, or ends the session), and keeps
-/// the reasons that it gives. Thread-safe, unless said otherwise.
+/// Handles the events of the server (it revokes a grant, drains, or ends the session), and keeps
+/// the reasons that it gives. The session owns it. Thread-safe, unless a function says otherwise.
 class ServerEvents {
  public:
   explicit ServerEvents(SessionCore& session) noexcept : session_{session} {}
   ServerEvents(const ServerEvents&) = delete;
   ServerEvents& operator=(const ServerEvents&) = delete;
 
-  /// Acts on one event of that connection. By the control thread.
+  /// Handles one event of that connection. The control thread calls it.
   void take(const control::Event& event, std::uint64_t connection);
-  /// The number of events from current connections so far.
+  /// Number of events of current connections so far.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_.load(); }
 
-  /// `reason`; but where it says only that the connection broke, the reason that the server has
-  /// given for its end.
+  /// `reason`; if it says only that the connection broke, the reason that the server has given for
+  /// its end.
   [[nodiscard]] Reason ending_or(Reason reason) const noexcept;
-  /// The same for the application: `reason`, or a reason that the server has given since the
-  /// session was up.
+  /// For the application: `reason`, or a reason that the server has given since the session was up.
   [[nodiscard]] Reason told_or(Reason reason) const noexcept;
   /// Another connection has followed.
   void begin_connection() noexcept;
@@ -44,11 +43,11 @@ class ServerEvents {
 
   SessionCore& session_;
   std::atomic<std::uint64_t> count_{0};
-  bool drain_told_ = false;  ///< control thread
+  bool drain_told_ = false;  ///< used by the control thread
   mutable Mutex mutex_;
   /// The reason that the server has given for the end of this connection.
   Reason ending_reason_ REMORA_GUARDED_BY(mutex_) = Reason::kNone;
-  /// The same for the application: until the session is up again.
+  /// The reason for the application, until the session is up again.
   Reason told_reason_ REMORA_GUARDED_BY(mutex_) = Reason::kNone;
 };
 

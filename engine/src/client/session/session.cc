@@ -21,14 +21,14 @@ using detail::closed;
 
 namespace {
 
-/// The info of a region from a reply of the session's server.
+/// The info of a region, from a reply of the session's server.
 Result<RegionInfo> told_of(const control::Region& region, const detail::SessionCore& session) {
   auto info = control::to_info(region);
   if (info) info->memory_id = session.server().memory_id;
   return info;
 }
 
-/// The error of a request about the region `name`. A subject that the server has given stays.
+/// The error of a request about the region `name`. Keeps a subject that the server has given.
 Error about(const Error& error, std::string_view name) noexcept {
   return error.subject().empty() ? error.with_subject(name) : error;
 }
@@ -83,7 +83,7 @@ Result<DrainState> ask_for_drain(detail::SessionCore& session, control::Drain dr
 }  // namespace
 
 const ServerInfo& Session::server() const noexcept {
-  static const ServerInfo none;  // of a session that has been moved from
+  static const ServerInfo none;  // for a session that was moved from
   return core_ == nullptr ? none : core_->server();
 }
 TransportKind Session::transport() const noexcept {

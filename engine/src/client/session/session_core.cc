@@ -49,7 +49,7 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(std::shared_ptr<EngineSe
   if (auto status = session->channel_.watch(session->channel_.connection()); !status)
     return status.error();
   if (auto status = session->handshake_.say_hello(deadline); !status) return status.error();
-  // Before the lanes: to open them may take longer than the lease.
+  // Before the lanes, since opening them may take longer than the lease.
   if (const auto lease = session->handshake_.lease(); lease > lease.zero())
     session->engine_->ticker().add(session, lease, session->loop_, session->engine_);
   if (auto status = session->lanes_.open(deadline); !status) return status.error();
@@ -121,7 +121,7 @@ void SessionCore::fail(Reason reason, std::uint64_t connection) noexcept {
 
 void SessionCore::fail_now(Reason reason, std::uint64_t connection) noexcept {
   if (!connected()) return;
-  // Mapped memory has no lane that can break alone: the server is gone.
+  // Mapped memory has no lane that can break alone: the server has failed.
   const bool lane = reason == Reason::kLaneBroken && kind() != TransportKind::kShm;
   End by = lane ? ClientMetrics::kLaneBroken : ClientMetrics::kPeerGone;
   const LaneFault fault = lane ? lanes_.fault() : LaneFault::kNone;
@@ -195,7 +195,8 @@ bool SessionCore::leave_connection(SessionState next, Reason reason, End by) noe
     endpoint = channel_.abandon_connection(next);
     state_changed_.notify_all();
   }
-  // Messages that have arrived are still read: they may tell why the server has revoked grants.
+  // Messages that have arrived are still read, since they may say why the server has revoked
+  // grants.
   if (next != SessionState::kEnded) endpoint->shutdown();
   return true;
 }
@@ -221,8 +222,9 @@ void SessionCore::interrupt_now(Reason reason, End by, LaneFault fault) noexcept
   end_now(Reason::kNoThread, by, fault);
 }
 
-/// A rail that failed has answered again. When nothing is posted on any lane, the session connects
-/// anew, and its lanes go over all rails; operations wait meanwhile. By the control thread.
+/// Called when a rail that failed works again. When no request is posted on any lane, the session
+/// connects again, and its lanes use all rails; operations wait meanwhile. The control thread calls
+/// it.
 void SessionCore::take_rail_back() noexcept {
   if (!connected() || !handshake_.resumable() || !has_begun()) return;
   const Transition transition{*this};
@@ -346,8 +348,8 @@ Status SessionCore::settled(const ControlLimits& limits) {
   if (limits.stop.stop_requested())
     return Error{Code::kCancelled, "settled"}.with_server(connector_.server);
   const Reason reason = lost_reason();
-  // The server sends kTooOften before it has proven its identity. A client with a key does not
-  // believe that.
+  // The server sends kTooOften before it has proven its identity, so a client with a key does not
+  // trust it.
   const bool given_up =
       reason == Reason::kLapsed || (reason == Reason::kTooOften && !engine_->options().key);
   if (connected() || reason == Reason::kNewMemory || given_up) return {};
@@ -355,8 +357,8 @@ Status SessionCore::settled(const ControlLimits& limits) {
 }
 
 std::optional<Outcome> SessionCore::await_return(const OperationRecord& operation) noexcept {
-  // The control thread is needed to resume the session, and a poller serves other queues: neither
-  // may block here.
+  // The control thread must resume the session, and a poller serves other queues: neither may block
+  // here.
   if (!handshake_.resumable() || loop_.is_loop_thread() || engine_->on_poller())
     return std::nullopt;
   {
@@ -428,7 +430,7 @@ Result<OpenedGrant> SessionCore::open(const std::string& name, Rights rights, De
   if (!answer) return answer.error();
   const control::OpenReply& opened =
       how == Opening::kFence ? answer->reply.fence().opened() : answer->reply.open();
-  // The server has given the grant: every failure from here on gives it back.
+  // The server has given the grant, so every failure from here on closes it.
   const auto give_back = [&](const Error& error) {
     channel_.close_grant(opened.grant_id());
     return error;

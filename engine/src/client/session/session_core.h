@@ -1,6 +1,6 @@
 #pragma once
 
-/// One session of a client with its server: its state, and its parts.
+/// A session of a client with its server: its state, and its parts.
 
 #include <atomic>
 #include <chrono>
@@ -18,6 +18,7 @@
 #include "base/event_loop.h"
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/lane_driver.h"
+#include "client/datapath/many_batches.h"
 #include "client/services/session_ticker.h"
 #include "client/session/control_channel.h"
 #include "client/session/grant_keys.h"
@@ -51,14 +52,15 @@ struct OpenedGrant {
   RegionInfo info;
   std::uint64_t grant_id;
   transport::AttachedGrant grant;
-  std::uint64_t connection;  ///< on which the server has given it
+  std::uint64_t connection;  ///< the connection on which the server has given it
 };
 
 /// The state of the session and its transitions: interrupted, resumed, ended. Its parts do
-/// everything else; a part that several threads use has a mutex of its own.
+/// everything else; a part that several threads use has its own mutex. Handles, regions, queues and
+/// threads that work for the session share it. Thread-safe.
 ///
 /// Mutexes are locked in this order: transition_mutex_, mutex_, the mutex of a part. The mutexes of
-/// lanes come after transition_mutex_, and before the mutex of RevocationTracker. Thread-safe.
+/// lanes are locked after transition_mutex_, and before the mutex of RevocationTracker.
 class SessionCore final : public SessionTicker::Ticked,
                           public std::enable_shared_from_this<SessionCore> {
  public:
@@ -68,7 +70,7 @@ class SessionCore final : public SessionTicker::Ticked,
   /// Connects, says hello and opens the lanes. Blocks, at most until `deadline`.
   static Result<std::shared_ptr<SessionCore>> start(std::shared_ptr<EngineServices> engine,
                                                     ServerConnector connector, Deadline deadline);
-  /// `loop`: of the engine, which keeps it as long as the session keeps the engine.
+  /// `loop`: the engine's, which lives as long as the session keeps the engine.
   SessionCore(std::shared_ptr<EngineServices> engine, ServerConnector connector,
               std::shared_ptr<transport::ClientEndpoint> endpoint, EventLoop& loop);
   ~SessionCore() override;
@@ -80,25 +82,25 @@ class SessionCore final : public SessionTicker::Ticked,
   /// The server knows the requests of an administrator.
   [[nodiscard]] bool administration() const noexcept { return handshake_.administration(); }
   [[nodiscard]] TransportKind kind() const noexcept { return kind_; }
-  /// "host:port", as the URI named it.
+  /// "host:port", as in the URI.
   [[nodiscard]] const std::string& server_address() const noexcept { return connector_.server; }
   [[nodiscard]] const std::string& local_device() const noexcept { return device_; }
   [[nodiscard]] const ClientMetrics& metrics() const noexcept { return *metrics_; }
 
-  // The state.
+  // The state:
   [[nodiscard]] bool connected() const noexcept { return state() == SessionState::kUp; }
-  /// True: it has ended for good.
+  /// Whether it has ended for good.
   [[nodiscard]] bool ended() const noexcept { return state() == SessionState::kEnded; }
   /// Why the session was interrupted or has ended.
   [[nodiscard]] Reason lost_reason() const noexcept { return lost_reason_.load(); }
-  /// Why an operation ended with its lane. If only the loss of the connection is known, waits until
-  /// the server's last message has been read, which may give the reason: at most 50 ms.
+  /// Why an operation ended with its lane. If only the loss of the connection is known, waits at
+  /// most 50 ms until the server's last message has been read, which may give the reason.
   [[nodiscard]] Reason explain(Reason reason) noexcept;
   /// See Session::settled().
   Status settled(Deadline deadline);
-  /// The same, also until a stop is requested.
+  /// As settled(deadline), also until a stop is requested.
   Status settled(const ControlLimits& limits);
-  /// By the control thread, every so often: keep-alive.
+  /// The control thread calls it regularly, for keep-alive.
   void tick(Clock::time_point now) noexcept override {
     keep_alive_.tick(now);
     const auto endpoint = channel_.endpoint();
@@ -106,9 +108,9 @@ class SessionCore final : public SessionTicker::Ticked,
     const transport::ConnectionRails* const rails = endpoint->rails();
     if (rails != nullptr && rails->rail_returned()) take_rail_back();
   }
-  /// The lanes or the channel are gone: the session is interrupted, or ends. Do not call it with a
-  /// lane taken. `connection`: the one on which that happened; does nothing if another connection
-  /// has followed. 0: the current one.
+  /// Interrupts or ends the session, since its lanes or its channel have ended. Do not call it
+  /// while holding a lane. `connection`: the connection on which that happened; has no effect if
+  /// another connection has followed. 0: the current one.
   void fail(Reason reason, std::uint64_t connection = 0) noexcept;
 
   // Lanes: see SessionLanes.
@@ -119,8 +121,7 @@ class SessionCore final : public SessionTicker::Ticked,
     return lanes_.next(atomics_on);
   }
   [[nodiscard]] LaneDriver& lane_of_thread() const noexcept { return lanes_.of_thread(); }
-  /// The releaser with which a queue on the lane registers its table; null where the lane needs no
-  /// keys.
+  /// The releaser with which a queue on the lane registers its table; null: the lane needs no keys.
   [[nodiscard]] std::shared_ptr<MemoryReleaser> releaser_of(const LaneDriver& lane) const noexcept;
   /// Records for calls with many pairs.
   [[nodiscard]] ManyBatches& many_batches() noexcept { return lanes_.many_batches(); }
@@ -129,19 +130,20 @@ class SessionCore final : public SessionTicker::Ticked,
     return domain_;
   }
 
-  // Requests.
-  /// Sends a request, and blocks until the server has answered, or `deadline`. Returns a reply that
-  /// is no failure. `raw` takes the request as it was sent.
+  // Requests:
+  /// Sends a request, and blocks until the server has answered, or until `deadline`. Returns a
+  /// reply that is not a failure. `raw` receives the request as it was sent.
   Result<Answer> call(control::Request request, Operation operation, Deadline deadline,
                       std::vector<std::byte>* raw = nullptr);
-  /// The same, with the control deadline of the engine.
+  /// As above, with the engine's control deadline.
   Result<Answer> call(control::Request request, Operation operation);
-  /// Asks for a grant: beside older grants, or instead of them. See RegionGrant::open().
+  /// Requests a grant, beside older grants or instead of them. See RegionGrant::open().
   Result<OpenedGrant> open(const std::string& name, Rights rights, Deadline deadline, Opening how);
-  /// Tells the server of a write over mapped memory. Blocks until the server has taken the notice.
+  /// Notifies the server of a write over mapped memory. Blocks until the server has accepted the
+  /// notice.
   Status notify(const transport::Notice& notice, Deadline deadline);
 
-  // Its parts, for each other.
+  // The parts, for each other:
   [[nodiscard]] EventLoop& loop() const noexcept { return loop_; }
   [[nodiscard]] ControlChannel& channel() noexcept { return channel_; }
   [[nodiscard]] Handshake& handshake() noexcept { return handshake_; }
@@ -153,29 +155,29 @@ class SessionCore final : public SessionTicker::Ticked,
   [[nodiscard]] const OpenRegions& open_regions() const noexcept { return open_regions_; }
   [[nodiscard]] RevocationTracker& revocations() noexcept { return revocations_; }
 
-  // Transitions, for its parts.
+  // Transitions, for the parts:
   /// As fail(), with the cause that is counted. `fault`: of an operation on one of the lanes.
   void lose_connection(Reason reason, End by, LaneFault fault, std::uint64_t connection) noexcept;
-  /// Ends the session for good, if it has not ended before.
+  /// Ends the session for good, if it has not ended yet.
   void end(Reason reason, End by) noexcept;
-  /// A thread has found a lane broken, and has released it.
+  /// Called by a thread that has found a lane broken, and has released it.
   void on_lane_broken() noexcept;
-  /// By the reconnector: it has reached the server again. Returns the connection's number; 0: the
-  /// session has ended.
+  /// The reconnector calls it when it has reached the server again. Returns the connection's
+  /// number; 0: the session has ended.
   std::uint64_t begin_joining(std::shared_ptr<transport::ClientEndpoint> endpoint);
-  /// By the reconnector: the session is up again, with `lanes`. False: the connection has gone
-  /// again, or the session has ended.
+  /// The reconnector calls it when the session is up again, with `lanes`. False: the connection was
+  /// lost again, or the session has ended.
   bool resume(std::vector<std::unique_ptr<transport::Lane>> lanes) noexcept;
   /// Sleeps for `pause`, or until the session ends. False: it has ended.
   bool sleep_unless_ended(std::chrono::nanoseconds pause) noexcept;
   /// For an operation over mapped memory that has found the session interrupted: see
   /// MappedMemoryDriver::SessionAwaiter.
   [[nodiscard]] std::optional<Outcome> await_return(const OperationRecord& operation) noexcept;
-  /// The same for an operation that the driver keeps: see MappedMemoryDriver::SessionLook.
+  /// For an operation that the driver keeps: see MappedMemoryDriver::SessionLook.
   [[nodiscard]] std::optional<Outcome> check_return(const OperationRecord& operation) noexcept;
 
  private:
-  /// Serializes transitions. At its end the handlers of the application are called.
+  /// Serializes transitions. Its destructor calls the handlers of the application.
   class REMORA_SCOPED_CAPABILITY Transition {
    public:
     explicit Transition(SessionCore& session) noexcept REMORA_ACQUIRE(session.transition_mutex_);
@@ -190,7 +192,7 @@ class SessionCore final : public SessionTicker::Ticked,
     return state_.load(std::memory_order_acquire);
   }
   void set_state(SessionState next) noexcept REMORA_REQUIRES(mutex_);
-  /// The session was counted as one that began.
+  /// Whether the session was counted as begun.
   [[nodiscard]] bool has_begun() const noexcept {
     const MutexLock lock{mutex_};
     return begun_;
@@ -218,14 +220,14 @@ class SessionCore final : public SessionTicker::Ticked,
   std::shared_ptr<transport::MemoryDomain> domain_;
   std::optional<ClientMetrics> metrics_;
 
-  /// Held during a transition, by Transition only.
+  /// Locked during a transition, by Transition only.
   TransitionMutex transition_mutex_ REMORA_ACQUIRED_BEFORE(mutex_);
   RailHold rail_hold_ REMORA_GUARDED_BY(transition_mutex_);
   mutable Mutex mutex_;
-  std::atomic<SessionState> state_{SessionState::kUp};  ///< changed with mutex_ locked
+  std::atomic<SessionState> state_{SessionState::kUp};  ///< changed only with mutex_ locked
   std::atomic<Reason> lost_reason_{Reason::kPeerGone};
   bool begun_ REMORA_GUARDED_BY(mutex_) = false;
-  Condition state_changed_;  ///< with mutex_
+  Condition state_changed_;  ///< used with mutex_
 
   Handshake handshake_;
   ControlChannel channel_;

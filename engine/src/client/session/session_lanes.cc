@@ -19,12 +19,13 @@ using transport::Lane;
 using transport::Notice;
 
 namespace {
-/// For all lanes of a session that is interrupted, together. The server leaves lanes whose
-/// neighbour has ended more time than that (RdmaServerEndpoint::keeps_back()).
+/// Time for all lanes of an interrupted session together. The server gives lanes whose neighbour
+/// has ended more time than that (RdmaServerEndpoint::keeps_back()).
 constexpr std::chrono::milliseconds kHoldTime{250};
 
-/// The memory node on which this thread ran when it first asked; -1: not known. It stays the same:
-/// a thread that moves keeps its lane, over which alone its reads surely see its writes.
+/// The memory node on which this thread ran when it first called this; -1: not known. It stays the
+/// same, since a thread that moves must keep its lane: only on one lane do its reads surely see its
+/// writes.
 int thread_node() noexcept {
   thread_local const int t_node = [] {
     unsigned processor = 0;
@@ -45,7 +46,7 @@ SessionLanes::SessionLanes(SessionCore& session)
     : session_{session}, ender_{[&session] { return session.weak_from_this().lock(); }} {}
 
 LaneDriver::BrokenHandler SessionLanes::broken_handler() {
-  // The driver lives no longer than the session, so the handler needs no reference of its own.
+  // The driver does not live longer than the session, so the handler needs no reference of its own.
   return [this] { session_.on_lane_broken(); };
 }
 
@@ -126,8 +127,8 @@ Result<std::vector<std::unique_ptr<Lane>>> SessionLanes::open_again(Deadline dea
     auto lane = endpoint->open_lane(session_.handshake().ticket(),
                                     session_.engine().options().lane_depth, deadline);
     if (!lane) {
-      // These lanes are unused. To close them here could block for as long as the device takes, and
-      // the destructor of the session waits for this thread.
+      // These lanes are unused. Closing them here could block as long as the device takes, and the
+      // destructor of the session waits for this thread.
       for (const auto& made : lanes) made->close_later();
       return lane.error();
     }
@@ -180,7 +181,8 @@ LaneDriver& SessionLanes::next(std::uint32_t atomics_on) noexcept {
   return *all()[turn % all().size()];
 }
 
-/// The lanes on the device of the thread's memory node, in turn by threads; of no such device, all.
+/// Lanes on the device of the thread's memory node, one after another for the threads; all lanes if
+/// there is no such device.
 LaneDriver& SessionLanes::near_thread() const noexcept {
   const int node = thread_node();
   std::array<LaneDriver*, kMaxLanes> near{};
@@ -215,8 +217,8 @@ bool SessionLanes::hold(Deadline until) noexcept {
 void SessionLanes::interrupt(Reason reason, LaneFault fault) noexcept {
   for (const auto& lane : all()) lane->blame(fault);
   if (on_rails_)
-    // A lane on the device that has failed, and is not known to be broken, takes its part of the
-    // time only.
+    // A lane on the device that has failed, and is not known to be broken, uses only its part of
+    // the time.
     for (const auto& lane : all())
       (void)lane->hold(Clock::now() + kHoldTime / static_cast<int>(all().size()));
   for (const auto& lane : all()) lane->move_to_error();
@@ -238,7 +240,7 @@ void SessionLanes::close() noexcept {
   std::vector<std::unique_ptr<LaneDriver>> lanes;
   const MutexLock lock{opening_};
   lanes.swap(lanes_);
-  // The drivers are destroyed without the lock: they end their operations.
+  // The drivers are destroyed without the lock, since they end their operations.
 }
 
 }  // namespace remora::detail

@@ -22,9 +22,10 @@ namespace remora::detail {
 
 class SessionCore;
 
-/// Opens the drivers of a session's lanes, and breaks, ends and resumes all of them together. Where
-/// one lane breaks in a call that may not wait, the others break once that lane has ended: until
-/// then an operation may succeed on them beside one whose outcome is uncertain. settled() waits.
+/// Opens the drivers of a session's lanes, and breaks, ends and resumes all of them together. If
+/// one lane breaks in a call that may not wait, the others break when that lane has ended: until
+/// then an operation may succeed on them beside one whose outcome is unknown. settled() waits for
+/// that. The session owns it. Thread-safe, unless a function says otherwise.
 class SessionLanes {
  public:
   explicit SessionLanes(SessionCore& session);
@@ -34,48 +35,48 @@ class SessionLanes {
   /// Opens the first lanes of a session that begins. Errors: those of ClientEndpoint::open_lane();
   /// kConnectionLost: the session has ended meanwhile.
   Status open(Deadline deadline);
-  /// Opens the lanes with which an interrupted session goes on, for replace(); none where memory is
-  /// mapped.
+  /// Opens the next lanes of an interrupted session, for replace(); none if memory is mapped.
   Result<std::vector<std::unique_ptr<transport::Lane>>> open_again(Deadline deadline);
 
-  /// Only once the session has begun.
+  /// Only once the session has begun:
 
-  /// All lanes are alike. A completion on one lane says nothing of operations on another.
-  /// Not checked by clang: once the session has begun, lanes_ does not change.
+  /// All lanes are equal. A completion on one lane says nothing about operations on another. clang
+  /// does not check this function: once the session has begun, lanes_ does not change.
   [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& all() const noexcept
       REMORA_NO_THREAD_SAFETY_ANALYSIS {
     return lanes_;
   }
-  /// The lane for one more queue: queues take the lanes in turn. `atomics_on`: the number of a
-  /// device of the server that the lane should lead to, if any does when all rails answer; 0: any.
+  /// The lane for one more queue: queues use the lanes one after another. `atomics_on`: the number
+  /// of a device of the server to which the lane should lead, if any lane does when all rails work;
+  /// 0: any device.
   [[nodiscard]] LaneDriver& next(std::uint32_t atomics_on = 0) noexcept;
-  /// The lane for synchronous operations of this thread: with rails one on a device of the memory
-  /// node that the thread began on. The same until the session is interrupted.
+  /// The lane for synchronous operations of this thread; with rails, a lane on a device of the
+  /// memory node on which the thread began. The same until the session is interrupted.
   [[nodiscard]] LaneDriver& of_thread() const noexcept {
     if (all().size() == 1) return *all().front();
     return on_rails_ ? near_thread() : *all()[thread_number() % all().size()];
   }
-  /// A lane that leads to this device of the server now, if there is one then one that stays there
-  /// when other rails return; null: there is none.
+  /// A lane that now leads to this device of the server, preferably one that stays there when other
+  /// rails return; null: there is none.
   [[nodiscard]] LaneDriver* leading_to(std::uint32_t server_device) const noexcept;
-  /// Lanes may go over several devices.
+  /// Whether lanes may use several devices.
   [[nodiscard]] bool on_rails() const noexcept { return on_rails_; }
-  /// The lanes carry out operations that return bytes: reads and atomics.
+  /// Whether the lanes carry out operations that return bytes: reads and atomics.
   [[nodiscard]] bool take_reads() const noexcept { return reads_; }
   /// False: the new lanes can do less than the old ones.
   [[nodiscard]] bool replace(std::vector<std::unique_ptr<transport::Lane>> lanes) noexcept;
 
-  /// Also while the session begins. Any thread.
+  /// Also while the session begins. Any thread:
   [[nodiscard]] bool any_broken() const noexcept;
   [[nodiscard]] bool any_breaking() const noexcept;
-  /// The fault that broke the first of the lanes, if an operation did.
+  /// The fault of an operation that broke the first of the lanes, if there was one.
   [[nodiscard]] LaneFault fault() const noexcept;
-  /// With rails, lets what is posted on lanes that are sound complete first.
+  /// With rails, first lets posted requests complete on lanes that work.
   void interrupt(Reason reason, LaneFault fault) noexcept;
-  /// hold() of all lanes. False: one could not be held, and all go on.
+  /// hold() of all lanes. False: one lane could not be held, and all post again.
   [[nodiscard]] bool hold(Deadline until) noexcept;
   void fail(Reason reason, LaneFault fault) noexcept;
-  /// By the destructor of the session.
+  /// The destructor of the session calls it.
   void close() noexcept;
 
   /// Records for calls with many pairs, on any lane. Any thread.
@@ -92,7 +93,7 @@ class SessionLanes {
   LaneEnder ender_;
   std::atomic<std::size_t> queues_{0};
   bool reads_ = true;
-  bool on_rails_ = false;  ///< set before the first lane
+  bool on_rails_ = false;  ///< set before the first lane is opened
   /// Locked while lanes_ is changed, and by callers that may read it meanwhile. Once the session
   /// has begun, lanes_ is complete, and all() reads it without the lock.
   mutable Mutex opening_;

@@ -4,8 +4,8 @@
 
 namespace remora::detail {
 
-/// The states of a client's session. Up may become down or ended; down: joining or ended; joining:
-/// up, down or ended. An ended session stays ended.
+/// The states of a client's session. From kUp it changes to kDown or kEnded; from kDown to kJoining
+/// or kEnded; from kJoining to kUp, kDown or kEnded. A session in kEnded stays there.
 enum class SessionState : std::uint8_t {
   kUp,
   kDown,     ///< interrupted: the engine connects again

@@ -12,6 +12,7 @@
 #include <remora/result.h>
 
 #include "base/clock.h"
+#include "base/service_state.h"
 #include "base/service_thread.h"
 #include "transport/tcp/served_metrics.h"
 #include "transport/tcp/server_lane.h"

@@ -28,42 +28,6 @@ std::shared_ptr<const Machine> two_nodes(const Processors& allowed = {}) {
   return machine("numa:2 core:4 pu:1", allowed);
 }
 
-TEST(ParseProcessors, RangesAndSingleOnesInAnyOrder) {
-  EXPECT_EQ(parse_processors("8,0-3,2").value(), (Processors{0, 1, 2, 3, 8}));
-  EXPECT_EQ(parse_processors("5").value(), Processors{5});
-  EXPECT_EQ(to_text({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
-  EXPECT_EQ(to_text({}), "");
-}
-
-TEST(ParseProcessors, AnythingElseIsInvalidAndNamesThePart) {
-  for (const char* text : {"", ",", "1,", "3-1", "a", "1-", "-1", "0x3", "1 ", "0-3,eight", "70000",
-                           "1-2-3", "99999999999", "Auto"}) {
-    const auto parsed = parse_processors(text);
-    ASSERT_FALSE(parsed) << text;
-    EXPECT_EQ(parsed.error().code(), Code::kInvalidArgument) << text;
-  }
-  EXPECT_NE(parse_processors("0-3,eight").error().message().find("eight"), std::string::npos);
-}
-
-TEST(Machine, SyntheticHasWhatItsDescriptionSays) {
-  const auto it = two_nodes();
-  EXPECT_EQ(it->node_count(), 2U);
-  EXPECT_EQ(it->processors().size(), 8U);
-  EXPECT_EQ(it->processors_of(1), (Processors{4, 5, 6, 7}));
-  EXPECT_EQ(it->processors_of(7), Processors{});
-  EXPECT_EQ(it->node_of(3), 0U);
-  EXPECT_EQ(it->node_of(99), std::nullopt);
-}
-
-TEST(Machine, HereHasTheProcessorsOfThisProcess) {
-  const auto here = Machine::here();
-  ASSERT_TRUE(here) << here.error();
-  EXPECT_GE(here->node_count(), 1U);
-  cpu_set_t set;
-  ASSERT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
-  EXPECT_EQ(here->processors().size(), static_cast<std::size_t>(CPU_COUNT(&set)));
-}
-
 TEST(Choose, NoneChoosesNothing) {
   const auto chosen = Placement::choose("none", two_nodes(), 1, 0).value();
   EXPECT_TRUE(chosen.processors().empty());

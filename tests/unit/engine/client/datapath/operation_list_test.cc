@@ -3,7 +3,7 @@
 
 #include <remora/assert.h>
 
-#include "client/datapath/operation.h"
+#include "client/datapath/operation_record.h"
 
 namespace remora::detail {
 namespace {

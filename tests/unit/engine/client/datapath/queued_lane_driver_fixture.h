@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/datapath/operation_list.h"
 #include "client/datapath/queued_lane_driver.h"
 #include "unit/engine/fake_lane.h"
 

@@ -1,4 +1,4 @@
-#include "http_address.h"
+#include "socket_address.h"
 
 #include <arpa/inet.h>
 #include <array>

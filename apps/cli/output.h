@@ -1,92 +1,17 @@
 #pragma once
 
-/// Local ends of a transfer: a file, a device, or a standard stream.
-
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <sys/stat.h>
-#include <utility>
 
 #include <remora/result.h>
 
+#include "cli/descriptor.h"
+
 namespace remora::apps {
-
-/// An open descriptor; closed with the object unless it is a standard stream.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) noexcept : fd_{fd} {}
-  ~Descriptor() { close(); }
-  Descriptor(Descriptor&& other) noexcept : fd_{std::exchange(other.fd_, -1)} {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  /// errno of close(2), or 0. Leaves standard streams open.
-  int close() noexcept;
-
- private:
-  int fd_ = -1;
-};
-
-/// What tells a regular file from another one, and from itself once it has been written to.
-struct FileIdentity {
-  std::uint64_t inode = 0;
-  std::uint64_t size_bytes = 0;
-  std::int64_t modified_ns = 0;  ///< its contents
-  std::int64_t changed_ns = 0;   ///< its contents or its inode
-};
-
-/// A part of a file that has one kind of bytes.
-struct FileStretch {
-  std::uint64_t end = 0;
-  bool hole = false;  ///< zeroes that take no room on the disk
-};
-
-/// Where a `put` or `write` takes its bytes from.
-class Input {
- public:
-  /// `-` is standard input. Errors: kNotFound, kPermissionDenied, kSystem (a directory, too).
-  static Result<Input> open(const std::string& path);
-
-  /// The bytes left to read, where that is known before reading (a regular file).
-  [[nodiscard]] std::optional<std::uint64_t> size_bytes() const noexcept { return size_bytes_; }
-  [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  /// Whether read() will not block.
-  [[nodiscard]] bool ready() const noexcept;
-  /// Blocks for the first byte only, then takes what is there; 0 at the end.
-  /// Errors: kSystem; kCancelled after a signal.
-  Result<std::size_t> read(std::span<std::byte> into);
-
-  // Of a file whose size is known; places are counted from where reading began. Thread-safe.
-
-  /// All of `into`, or what there is before the end. Errors: kSystem.
-  Result<std::size_t> read_at(std::uint64_t at, std::span<std::byte> into) const;
-  /// The stretch that begins at `at`, as far as the file system tells.
-  [[nodiscard]] FileStretch stretch(std::uint64_t at) const noexcept;
-  /// Leaves the file offset behind the first `bytes`, as reading them would have.
-  void seek_behind(std::uint64_t bytes) noexcept;
-  [[nodiscard]] FileIdentity identity() const noexcept;
-
-  /// After `bytes` have been read up to the end: empty where the file has as many as when it was
-  /// opened and has not been written to since, else a clause that says how it has changed.
-  [[nodiscard]] std::string change_since_open(std::uint64_t bytes) const;
-
- private:
-  Descriptor file_;
-  std::string name_;
-  std::optional<std::uint64_t> size_bytes_;
-  std::uint64_t begin_ = 0;  ///< the file offset when it was opened
-  timespec modified_{};      ///< of a regular file, when it was opened
-};
 
 /// Where a `get` or `read` puts its bytes. A regular file appears when commit() is called, as a
 /// whole or not at all. Until then it has no name (O_TMPFILE), so that nothing is left behind

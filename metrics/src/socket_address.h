@@ -12,6 +12,7 @@
 
 namespace remora::metrics {
 
+/// An address to bind, as the system's calls take it.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;

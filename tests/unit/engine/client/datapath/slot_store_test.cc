@@ -1,0 +1,75 @@
+#include "client/datapath/slot_store.h"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <gtest/gtest.h>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace remora::detail {
+namespace {
+
+TEST(SlotStore, EverySlotOnceThenNone) {
+  auto store = SlotStore::create(3, 100).value();
+  EXPECT_EQ(store->slot_bytes(), 100U);
+  EXPECT_EQ(store->slot(1).size(), 100U);
+  EXPECT_EQ(store->slot(1).data() - store->slot(0).data(), 128) << "aligned to 64";
+  std::set<std::uint32_t> taken;
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(taken.insert(store->take()).second);
+  EXPECT_EQ(store->take(), SlotStore::kNone);
+  store->give_back(*taken.begin());
+  EXPECT_EQ(store->take(), *taken.begin());
+  for (const std::uint32_t index : taken) store->give_back(index);
+}
+
+TEST(SlotStoreDeathTest, SlotThatIsNotTakenIsNotGivenBack) {
+  auto store = SlotStore::create(2, 64).value();
+  const std::uint32_t first = store->take();
+  const std::uint32_t second = store->take();
+  store->give_back(first);
+  if constexpr (kHotAssertions) {
+    EXPECT_DEATH(store->give_back(first), "a bug in Remora: a slot that was taken is given back");
+    EXPECT_DEATH(store->chain(second, first), "a bug in Remora: only slots that were taken are");
+  }
+  store->give_back(second);
+}
+
+TEST(LocalMemoryDeathTest, UseThatHasNotBegunDoesNotEnd) {
+  LocalMemory memory{std::span<std::byte>{}, LocalMemory::Handles::kCopied};
+  memory.begin_use();
+  memory.end_use();
+  if constexpr (kHotAssertions) {
+    EXPECT_DEATH(memory.end_use(), "a bug in Remora: a use of memory ends once");
+  }
+}
+
+TEST(SlotStore, ZeroOrHugeIsInvalid) {
+  EXPECT_EQ(SlotStore::create(0, 64).error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(SlotStore::create(1, 0).error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(SlotStore::create(1, std::size_t{1} << 40U).error().code(), Code::kInvalidArgument);
+}
+
+TEST(SlotStore, NoSlotIsOutTwiceUnderContention) {
+  auto store = SlotStore::create(4, 64).value();
+  std::array<std::atomic<int>, 4> holders{};
+  std::atomic<bool> shared{false};
+  std::vector<std::thread> threads;
+  threads.reserve(4);
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20'000; ++i) {
+        const std::uint32_t index = store->take();
+        if (index == SlotStore::kNone) continue;
+        if (holders[index].fetch_add(1) != 0) shared = true;
+        holders[index].fetch_sub(1);
+        store->give_back(index);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(shared);
+}
+
+}  // namespace
+}  // namespace remora::detail
