@@ -137,9 +137,13 @@ stage_quickstart() {
 
 stage_install() {
   build dev
-  local status=0
+  local commands=$logs/commands.log pid status=0
+  # Beside it: the commands wait, and the outside projects are compiled.
+  ci/check_commands.py --build build/dev >"$commands" 2>&1 &
+  pid=$!
   ci/consumer/run.sh build/dev build/consumer || status=1
-  ci/check_commands.py --build build/dev || status=1
+  wait "$pid" || status=1
+  cat "$commands"
   return "$status"
 }
 
