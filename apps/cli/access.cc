@@ -55,7 +55,7 @@ std::optional<Failure> range_fault(const Region& region, std::string_view what,
                                          " bytes of region " + region.info().name};
 }
 
-std::string hex_digits(std::span<const std::byte> bytes) {
+std::string hex_of_bytes(std::span<const std::byte> bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;
   for (const std::byte value : bytes) {
@@ -84,7 +84,7 @@ class HexDump {
     std::string characters;
     for (std::size_t i = 0; i < line_.size(); ++i) {
       if (i % 2 == 0) text += ' ';
-      text += i < filled_ ? hex_digits({&line_[i], 1}) : "  ";
+      text += i < filled_ ? hex_of_bytes({&line_[i], 1}) : "  ";
       if (i < filled_) {
         const char c = static_cast<char>(line_[i]);
         characters += c >= 0x20 && c < 0x7f ? c : '.';
@@ -114,7 +114,7 @@ Outcome read(const Globals& globals, const AccessOptions& options) {
   std::string digits;
   const auto consume = [&](std::span<const std::byte> bytes) -> Status {
     if (globals.json)
-      digits += hex_digits(bytes);
+      digits += hex_of_bytes(bytes);
     else if (options.hex)
       dump.add(bytes);
     else

@@ -17,17 +17,19 @@
 
 namespace remora::apps {
 
+/// Called by the thread each time that the sum has reached a multiple of `step_bytes`, with the
+/// digest of everything before it. Without `reached`: never.
+struct ChecksumCheckpoints {
+  std::uint64_t step_bytes = 0;
+  std::function<void(std::uint64_t end, const std::string& digest)> reached{};
+};
+
 /// Sums the bytes of a transfer in its own thread, while the threads of the transfer continue. They
 /// add pieces in any order; the pieces are summed in the order of their places, so every byte must
 /// be added once. Thread-safe.
 class ChecksumThread {
  public:
-  /// Called by the thread each time that the sum has reached a multiple of `step_bytes`, with the
-  /// digest of everything before it. Without `reached`: never.
-  struct Checkpoints {
-    std::uint64_t step_bytes = 0;
-    std::function<void(std::uint64_t end, const std::string& digest)> reached{};
-  };
+  using Checkpoints = ChecksumCheckpoints;
 
   /// `sum` contains the bytes before `first`. A step must not end within a piece. Errors: kSystem
   /// (no thread).

@@ -256,7 +256,7 @@ run 2 "ping of nothing" "$remora" ping "$(uri)" --count 0
 run 4 "ping of a server that is not there" "$remora" ping "remora://127.0.0.1:1?transport=tcp"
 exec 5<>"$work/silent"
 printf start >&5
-"$remora" --client holder put - "$(uri cache)" <"$work/silent" >/dev/null 2>"$work/put.err" &
+"$remora" --client holder put - "$(uri cache)" <"$work/silent" >/dev/null 2>"$work/put.err" 5>&- &
 holder=$!
 pids+=("$holder")
 held() {

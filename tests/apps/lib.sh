@@ -69,7 +69,8 @@ run() {
 # says NAME PATTERN: the last run's stderr, one line of it, matches.
 says() { is "$1" has err "$2"; }
 # json NAME EXPRESSION: jq finds it true in the last run's output.
-json() { is "$1" jq -e "$2" "$work/out" >/dev/null; }
+json_holds() { jq -e "$1" "$work/out" >/dev/null; }
+json() { is "$1" json_holds "$2"; }
 
 uri() { printf 'remora://%s:%s%s?transport=%s' "$host" "$port" "${1:+/$1}" "$transport"; }
 if [[ $transport == shm ]]; then mapped=(--shm) shm=true; else mapped=() shm=false; fi

@@ -31,8 +31,10 @@ sizes=(0 1 4095 4096 4097 262143 262144 262145 2097152 2097153 5000123)
 for length in "${sizes[@]}"; do
   head -c "$length" source >part
   for streams in 1 3; do
+    # A file of 0 bytes may be one whose size the kernel does not tell: it is read to its end.
+    used=$((length == 0 ? 1 : streams))
     run 0 "put of $length bytes, $streams streams" "$remora" put part "$(uri cache)" --offset 5 --streams "$streams" --json
-    json "its checksum is that of sha256sum" ".bytes == $length and .streams == $streams and .resumed_bytes == 0 and
+    json "its checksum is that of sha256sum" ".bytes == $length and .streams == $used and .resumed_bytes == 0 and
       .verified == false and .checksum == \"sha256\" and .sha256 == \"$(sha256sum <part | cut -d' ' -f1)\""
     run 0 "get of $length bytes, $streams streams" "$remora" get "$(uri cache)" copy --offset 5 --length "$length" \
       --streams "$streams"
@@ -240,7 +242,7 @@ says "it says from where the next one goes on" "first $checkpoint bytes are in $
 get_again "get goes on after SIGTERM" "$checkpoint"
 
 is "get is killed" get_killed
-printf x | dd of=copy.remora-part bs=1 seek=1000 conv=notrunc status=none
+printf y | dd of=copy.remora-part bs=1 seek=1000 conv=notrunc status=none
 get_again "get whose partial file has changed" 0
 says "why" 'begins at the first byte: the first 16777216 bytes of the file are not those'
 is "get is killed" get_killed

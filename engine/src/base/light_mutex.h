@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include <remora/assert.h>
 #include <remora/mutex.h>
 
 namespace remora::detail {

@@ -3,6 +3,8 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include <remora/assert.h>
+
 namespace remora::control {
 
 using config::SecretKey;

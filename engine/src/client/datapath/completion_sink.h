@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <span>
 
+#include <remora/assert.h>
+
 #include "client/datapath/event_notifier.h"
 #include "client/datapath/operation_owner.h"
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <remora/assert.h>
+
 namespace remora::detail {
 
 bool LaneWaiters::take_descriptor() noexcept { return !std::exchange(descriptor_taken_, true); }

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "client/datapath/operation_record.h"
 
 namespace remora::detail {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include <remora/assert.h>
 #include <remora/owned.h>
 #include <remora/result.h>
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include <remora/assert.h>
 #include <remora/engine/callback_queue.h>
 
 #include "base/closed.h"

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/async.h>
 
 namespace remora::detail {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "client/datapath/client_metrics.h"
 #include "client/datapath/end_tally.h"
 #include "client/datapath/mapped_access.h"

@@ -10,7 +10,7 @@
 #include <remora/config/server_config.h>
 #include <remora/result.h>
 
-#include "transport/listener.h"
+#include "transport/device_states.h"
 #include "transport/rdma/window_probe.h"
 
 namespace remora::transport::rdma {

@@ -29,6 +29,7 @@
 #include "transport/device_failure.h"
 #include "transport/device_states.h"
 #include "transport/listener.h"
+#include "transport/listener_devices.h"
 #include "transport/rdma/budget.h"
 #include "transport/rdma/device_budgets.h"
 #include "transport/rdma/leased_memory.h"

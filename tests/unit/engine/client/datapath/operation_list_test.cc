@@ -3,6 +3,7 @@
 
 #include <remora/assert.h>
 
+#include "client/datapath/operation_list.h"
 #include "client/datapath/operation_record.h"
 
 namespace remora::detail {
