@@ -29,7 +29,7 @@ struct AccessOptions {
   std::uint64_t second = 0;  // desired
 };
 
-/// An opened region with the engine it came from.
+/// An opened region with its engine.
 struct Opened {
   Engine engine;
   Region region;
@@ -44,7 +44,7 @@ tl::expected<Opened, Failure> open(const Globals& globals, const std::string& te
   return Opened{std::move(*engine), std::move(*region)};
 }
 
-/// Refuses what does not lie in the region before anything is moved.
+/// Refuses bytes outside of the region before any byte is transferred.
 std::optional<Failure> range_fault(const Region& region, std::string_view what,
                                    std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t size = region.size_bytes();
@@ -65,7 +65,7 @@ std::string hex_of_bytes(std::span<const std::byte> bytes) {
   return text;
 }
 
-/// Sixteen bytes a line: offset, hexadecimal, printable characters.
+/// Sixteen bytes on each line: offset, hexadecimal, printable characters.
 class HexDump {
  public:
   explicit HexDump(std::uint64_t offset) : offset_{offset} {}
@@ -140,7 +140,7 @@ Producer producer_of_text(std::string_view text) {
           [] { return true; }};
 }
 
-/// Standard input, no more than `length` bytes of it.
+/// Reads standard input, at most `length` bytes of it.
 Producer producer_of_input(Input& input, std::uint64_t length) {
   const auto left = std::make_shared<std::uint64_t>(length);
   return {[&input, left](std::span<std::byte> into) -> Result<std::size_t> {

@@ -1,4 +1,4 @@
-/// remora ls, create, stat, rm: regions as things.
+/// remora ls, create, stat, rm: lists, creates, shows and removes regions.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

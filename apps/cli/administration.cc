@@ -1,4 +1,4 @@
-/// remora sessions, drain, ping: what an administrator does with a running server.
+/// remora sessions, drain, ping: the commands of an administrator for a running server.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -48,7 +48,7 @@ Json session_json(const SessionInfo& session) {
               {"own", session.own}};
 }
 
-/// What is remarkable of a session.
+/// The special states of a session.
 std::string state_of(const SessionInfo& session) {
   if (session.own) return "this command";
   return session.lost ? "waits for its client" : "";
@@ -116,7 +116,7 @@ std::string counts_of(const DrainState& state) {
          std::to_string(state.open_regions) + " open regions";
 }
 
-/// Asks the server until all other sessions have gone.
+/// Polls the server until all other sessions have gone.
 Result<DrainState> await_others(const Session& session, DrainState state, nanoseconds patience) {
   constexpr milliseconds kPause{200};
   const auto until = std::chrono::steady_clock::now() + patience;
@@ -152,7 +152,7 @@ struct PingOptions {
   nanoseconds interval = std::chrono::seconds{1};
 };
 
-/// False: a signal has come.
+/// False: a signal has arrived.
 bool pause_for(nanoseconds time) {
   constexpr nanoseconds kStep = milliseconds{50};
   for (; time > time.zero() && interrupted() == 0; time -= kStep)
@@ -193,7 +193,7 @@ Outcome ping_server(const Globals& globals, const PingOptions& options) {
   if (options.count == 0) return fail(ExitCode::kUsage, "--count 0: want at least 1");
   const auto session = open_session(globals, options.uri);
   if (!session) return tl::make_unexpected(session.error());
-  catch_interrupts();  // what was measured until then is printed
+  catch_interrupts();  // results until then are printed
   PingTimes times;
   while (times.all.size() < options.count) {
     const auto took = session->ping();
@@ -208,7 +208,7 @@ Outcome ping_server(const Globals& globals, const PingOptions& options) {
   return ExitCode::kOk;
 }
 
-/// The ID of `remora sessions`, with or without 0x.
+/// The ID that `remora sessions` prints, with or without 0x.
 std::optional<std::uint64_t> parse_id(std::string_view text) {
   if (text.starts_with("0x")) text.remove_prefix(2);
   std::uint64_t id = 0;

@@ -1,4 +1,4 @@
-/// remora bench: what one region gives, in operations, bytes and nanoseconds.
+/// remora bench: the speed of one region, in operations, bytes and nanoseconds.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -25,7 +25,7 @@
 namespace remora::apps {
 namespace {
 
-/// The results of a run, and the reason where it ended early.
+/// The results of a run, and the reason if it ended early.
 struct BenchRun {
   std::vector<BenchResult> results;
   std::optional<Error> failure;
@@ -39,8 +39,8 @@ Rights rights_for(const BenchMix& mix) {
   return rights;
 }
 
-/// The measured part of the region in blocks of each size, or why there is none: before the first
-/// of them is measured.
+/// The measured part of the region in blocks of each size, or the reason why it cannot be measured:
+/// checked before the first of them is measured.
 tl::expected<std::vector<BenchPlan>, Failure> make_plans(const BenchOptions& options,
                                                          const Region& region) {
   const std::uint64_t size = region.size_bytes();
@@ -124,7 +124,7 @@ tl::expected<std::optional<metrics::HttpEndpoint>, Failure> expose(
   return std::move(*endpoint);
 }
 
-/// The end of a run: what failed is told, and decides the exit code.
+/// The end of a run: prints failures, and decides the exit code.
 Outcome conclude(const Globals& globals, const BenchOptions& options, const Region& region,
                  const BenchRun& run) {
   std::optional<Failure> failure;

@@ -11,20 +11,20 @@
 
 namespace remora::apps {
 
-/// One line on a terminal, drawn anew each second: rate, p99 of that second, errors, time left.
-/// Nothing where stderr is no terminal. Reads the workers' LiveCells and disturbs no worker.
+/// One line on a terminal, redrawn each second: rate, p99 of that second, errors, time left. Draws
+/// nothing if stderr is no terminal. Reads the workers' LiveCells without delaying a worker.
 class BenchLive {
  public:
   using Clock = BenchPlan::Clock;
 
-  /// `label`: what is measured. `later_seconds`: how long everything after this plan will take.
+  /// `label`: the measured operation. `later_seconds`: the time that all later plans will take.
   BenchLive(std::string label, double later_seconds);
   ~BenchLive() { wipe(); }
   BenchLive(const BenchLive&) = delete;
   BenchLive& operator=(const BenchLive&) = delete;
 
   [[nodiscard]] bool enabled() const noexcept { return enabled_; }
-  /// To be called often; draws when a second has passed.
+  /// Called often; draws when a second has passed.
   void look(const std::vector<BenchWorker>& workers, const BenchPlan& plan, Clock::time_point now);
   void wipe();
 

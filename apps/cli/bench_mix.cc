@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, kBenchOpCount> kOpNames{"read", "write", 
 
 std::string quoted(std::string_view text) { return std::string{"'"}.append(text).append("'"); }
 
-/// The elements between commas. A sentence instead: one is empty, or there are too many.
+/// The elements between commas, or a sentence: an element is empty, or there are too many.
 tl::expected<std::vector<std::string_view>, std::string> elements_of(std::string_view text,
                                                                      std::string_view example) {
   std::vector<std::string_view> elements;
@@ -43,7 +43,7 @@ tl::expected<BenchOp, std::string> op_of(std::string_view name) {
                              (near.empty() ? "" : "; did you mean " + quoted(near) + "?"));
 }
 
-/// One element of a mix; the weight is 0 where none is given.
+/// One element of a mix; the weight is 0 if none is given.
 tl::expected<BenchMix::Share, std::string> share_of(std::string_view element) {
   const std::size_t colon = element.find(':');
   const auto op = op_of(element.substr(0, colon));

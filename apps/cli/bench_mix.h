@@ -15,7 +15,7 @@ namespace remora::apps {
 
 enum class BenchOp : std::uint8_t { kRead, kWrite, kCompareSwap, kFetchAdd };
 inline constexpr std::size_t kBenchOpCount = 4;
-/// Bytes that one compare-and-swap or fetch-and-add changes.
+/// The bytes that one compare-and-swap or fetch-and-add changes.
 inline constexpr std::uint64_t kAtomicBytes = 8;
 
 /// "read", "write", "cas", "add".
@@ -24,7 +24,7 @@ inline constexpr std::uint64_t kAtomicBytes = 8;
   return op == BenchOp::kCompareSwap || op == BenchOp::kFetchAdd;
 }
 
-/// Which operations a run is made of, and how often each of them comes.
+/// The operations of a run, and how often each of them occurs.
 class BenchMix {
  public:
   static constexpr std::uint32_t kWeightMax = 1'000'000;
@@ -33,12 +33,12 @@ class BenchMix {
     std::uint32_t weight = 1;
   };
 
-  /// Reads alone.
+  /// Only reads.
   BenchMix() : BenchMix{{Share{}}} {}
-  /// `read`, `read,write` (as often the one as the other) or `read:70,write:30`: each operation
-  /// once at most; all have a weight of 1 … kWeightMax or none has.
+  /// `read`, `read,write` (equally often) or `read:70,write:30`: each operation at most once;
+  /// either all have a weight of 1 … kWeightMax or none has.
   static tl::expected<BenchMix, std::string> parse(std::string_view text);
-  /// As parse() takes it: `read:70,write:30`.
+  /// The form that parse() takes: `read:70,write:30`.
   [[nodiscard]] std::string text() const;
 
   /// One to kBenchOpCount.
@@ -47,7 +47,7 @@ class BenchMix {
   [[nodiscard]] bool any_atomic() const noexcept;
   [[nodiscard]] bool only_atomic() const noexcept;
 
-  /// The operation that `random`, evenly drawn from all 64-bit words, stands for.
+  /// The operation for `random`, which is uniformly distributed over all 64-bit words.
   [[nodiscard]] BenchOp pick(std::uint64_t random) const noexcept {
     __extension__ using Wide = unsigned __int128;
     const auto drawn =
@@ -64,7 +64,7 @@ class BenchMix {
   std::vector<std::uint64_t> below_;  ///< sums of the weights up to and including each share
 };
 
-/// Most elements of a list.
+/// The most elements of a list.
 inline constexpr std::size_t kBenchListMax = 32;
 
 /// `4KiB` or `64B,4KiB,64KiB`; each at least 1 byte.

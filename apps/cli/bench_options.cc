@@ -11,11 +11,11 @@ namespace remora::apps {
 namespace {
 
 constexpr std::size_t kThreadsMax = 256;
-/// Sizes × depths of one run.
+/// The most combinations of sizes and depths in one run.
 constexpr std::size_t kPointsMax = 256;
 constexpr std::uint64_t kSizeDefault = 4096;
 
-/// An option whose text `parse` turns into a value or a sentence.
+/// An option whose text `parse` turns into a value or into the sentence of an error.
 template <typename Value, typename Parse>
 CLI::Option* add_parsed(CLI::App* command, const std::string& name, Value& value, Parse parse,
                         const std::string& help) {
@@ -29,7 +29,7 @@ CLI::Option* add_parsed(CLI::App* command, const std::string& name, Value& value
       help);
 }
 
-/// A number of seconds. CLI::Range lets "nan" through, which is neither below nor above anything.
+/// A number of seconds. CLI::Range accepts "nan", which is neither below nor above any number.
 CLI::Validator seconds_between(double min, double max) {
   const CLI::Range range{min, max};
   const auto check = [range](std::string& text) {
@@ -53,7 +53,7 @@ tl::expected<std::uint64_t, std::string> parse_length(const std::string& text) {
   return *size;
 }
 
-/// A duration as everywhere, and a plain 0, whose unit does not matter.
+/// A duration with a unit, or a plain 0, whose unit does not matter.
 tl::expected<std::chrono::nanoseconds, std::string> parse_spin(const std::string& text) {
   if (text == "0") return std::chrono::nanoseconds{0};
   const auto spin = config::parse_duration(text);
@@ -117,7 +117,7 @@ void add_run_options(CLI::App* command, BenchOptions& options) {
 
 std::string text_of(std::uint64_t size_bytes) { return config::format_size(size_bytes); }
 
-/// Empty where atomics can be done as asked.
+/// Why atomics are not possible as requested; empty: they are.
 std::string atomics_complaint(const BenchOptions& options) {
   const std::string op = "--op " + options.mix.text();
   if (options.offset % kAtomicBytes != 0)
@@ -133,7 +133,7 @@ std::string atomics_complaint(const BenchOptions& options) {
   return {};
 }
 
-/// The options that exclude each other; empty when there are none.
+/// The options that exclude each other; empty: none do.
 std::string complaint(const BenchOptions& options) {
   if (options.mix.any_atomic())
     if (std::string text = atomics_complaint(options); !text.empty()) return text;

@@ -22,14 +22,14 @@ struct BenchOptions {
   std::uint64_t offset = 0;
   std::optional<std::uint64_t> length;
   std::size_t threads = 1;
-  std::size_t batch = 0;  ///< 0: as many as there is room for
+  std::size_t batch = 0;  ///< 0: as many as fit
   std::uint32_t lanes = EngineOptions{}.lanes;
   double seconds = 5;
   double warmup = 0.5;
   double linger = 0;
   bool sequential = false;
-  bool random = false;                ///< says what is the default anyway
-  std::optional<std::uint64_t> seed;  ///< set by complete_bench_options() where it is not given
+  bool random = false;                ///< explicit form of the default
+  std::optional<std::uint64_t> seed;  ///< set by complete_bench_options() if it is not given
   std::chrono::nanoseconds spin = EngineOptions{}.spin;
   std::string metrics_address;
 
@@ -37,10 +37,10 @@ struct BenchOptions {
   [[nodiscard]] bool single() const noexcept { return sizes.size() * depths.size() == 1; }
 };
 
-/// Adds them to `command`. A value that is wrong by itself is a usage error of the parser.
+/// Adds the options to `command`. A value that is wrong by itself is a usage error of the parser.
 void add_bench_options(CLI::App* command, BenchOptions& options);
 
-/// Sets what was left open, and says which options do not go together: a usage failure.
+/// Sets options that were not given. Returns a usage failure for options that exclude each other.
 [[nodiscard]] std::optional<Failure> complete_bench_options(BenchOptions& options);
 
 }  // namespace remora::apps

@@ -49,7 +49,7 @@ Json result_json(const BenchOptions& options, const BenchResult& result) {
   return object;
 }
 
-/// The first cells are left open where a row belongs to the one above.
+/// The first cells are empty if a row belongs to the one above.
 struct RowName {
   std::string size;
   std::string depth;
@@ -76,7 +76,7 @@ void print_row(const RowName& name, const BenchTally& tally, std::uint64_t bytes
 
 namespace {
 
-/// There is one way to memory that is mapped.
+/// Mapped memory has one path.
 std::size_t lanes_of(const BenchOptions& options, TransportKind transport) {
   return transport == TransportKind::kShm ? 1 : options.lanes;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The report of `remora bench`: a table for people, one object for scripts. The keys of
-/// the object are listed in apps/docs/bench.md and keep their meaning.
+/// The report of `remora bench`: a table for people, one object for scripts. apps/docs/bench.md
+/// lists the keys of the object, which keep their meaning.
 
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace remora::apps {
 
-/// Conditions and results; with one size and one depth, what came of it also stands at the top.
+/// Conditions and results; with one size and one depth, the result is also at the top level.
 [[nodiscard]] Json bench_json(const BenchOptions& options, TransportKind transport,
                               const std::vector<BenchResult>& results);
 

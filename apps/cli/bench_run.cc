@@ -27,7 +27,7 @@ RunClock::duration whole(double seconds) {
   return std::chrono::duration_cast<RunClock::duration>(RunSeconds{seconds});
 }
 
-/// The threads of a run. Whatever happens, they are told to stop and waited for.
+/// The threads of a run. The destructor stops them and waits for them in any case.
 class Crew {
  public:
   Crew(std::vector<BenchWorker>& workers, const BenchPlan& plan)
@@ -36,7 +36,7 @@ class Crew {
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  /// A thread each, or none: fewer would measure something else.
+  /// Starts all threads or none: fewer would measure something else.
   Status start() {
     threads_.reserve(workers_.size());
     for (BenchWorker& worker : workers_) {

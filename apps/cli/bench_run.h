@@ -1,6 +1,6 @@
 #pragma once
 
-/// Workers, clock and processor time of one size at one depth.
+/// Runs the workers of one size at one depth, and measures time and processor time.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,15 +19,15 @@ struct BenchResult {
   BenchTallies by_op;
   BenchTally total;
   std::optional<Error> failure;  ///< the first
-  double seconds = 0;            ///< really measured
+  double seconds = 0;            ///< the measured time
   double cpu_seconds = 0;        ///< of the whole process, user and system, in these seconds
 
   [[nodiscard]] std::uint64_t bytes(BenchOp op) const noexcept;
   [[nodiscard]] std::uint64_t bytes() const noexcept;
 };
 
-/// Works through `plan` with `threads` workers; blocks for warm-up and measuring, or until a
-/// signal, or until every worker has given up. Errors: those of BenchWorker::make.
+/// Runs `plan` with `threads` workers; blocks for warm-up and measuring, or until a signal, or
+/// until every worker has stopped. Errors: those of BenchWorker::make.
 Result<BenchResult> run_bench(const Engine& engine, const Region& region, BenchPlan plan,
                               std::size_t threads, double warmup_seconds, double seconds,
                               BenchLive& live);

@@ -15,9 +15,9 @@ using FailureCounts = std::array<std::uint64_t, static_cast<std::size_t>(Code::k
 
 /// Results of the operations of one kind.
 struct BenchTally {
-  /// Of those that succeeded between measure_from and measure_to.
+  /// Latencies of the operations that succeeded between measure_from and measure_to.
   metrics::LatencyHistogram latency_ns;
-  /// Whenever they failed.
+  /// All failures, at any time.
   FailureCounts failures{};
 
   void merge(const BenchTally& other) noexcept;

@@ -6,10 +6,10 @@
 namespace remora::apps {
 namespace {
 
-/// Failures after which a worker gives up.
+/// The number of failures after which a worker stops.
 constexpr std::uint64_t kFailuresMax = 1000;
 
-/// Only one thread writes these, so that no locked instruction is needed.
+/// Only one thread writes these cells, so no locked instruction is needed.
 void add_to(std::atomic<std::uint64_t>& cell, std::uint64_t amount) noexcept {
   cell.store(cell.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
 }
@@ -46,7 +46,7 @@ void BenchWorker::take(const BenchPlan& plan, std::uint64_t place) {
     case BenchOp::kRead: queue_.read(at, slots_.take(), place); break;
     case BenchOp::kWrite: {
       Slot slot = slots_.take();
-      // A mark of its own for each write, so that no two of them are alike.
+      // Each write has its own mark, so that no two writes are equal.
       const std::uint64_t mark = order_.mark();
       std::memcpy(slot.bytes().data(), &mark, std::min(sizeof mark, slot.bytes().size()));
       queue_.write(at, std::move(slot), place);

@@ -24,11 +24,11 @@ struct BenchPlan {
   using Clock = std::chrono::steady_clock;
 
   BenchMix mix;
-  std::uint64_t offset_bytes = 0;  ///< where the measured part of the region begins
+  std::uint64_t offset_bytes = 0;  ///< begin of the measured part of the region
   std::uint64_t block_bytes = 4096;
   std::uint64_t block_count = 0;
   std::size_t depth = 32;
-  std::size_t batch = 0;  ///< operations a submit; 0: as many as there is room for
+  std::size_t batch = 0;  ///< operations in each submit; 0: as many as fit
   bool sequential = false;
   std::uint64_t seed = 0;  ///< decides the order of blocks and operations of each worker
   bool live = false;       ///< a BenchLive reads LiveCells::latency_ns
@@ -36,13 +36,13 @@ struct BenchPlan {
   Clock::time_point measure_to;
 };
 
-/// Progress of one worker, warm-up included. Written by it alone and read by BenchLive:
-/// relaxed, so that each number is right and no two of them are of the same moment.
+/// Progress of one worker, including warm-up. Only the worker writes it, and BenchLive reads it:
+/// relaxed, so each number is right, but two numbers may be of different moments.
 struct alignas(64) LiveCells {
   std::atomic<std::uint64_t> completed{0};
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> failed{0};
-  /// By Buckets::slot(); one operation of each wait, where BenchPlan::live asks for it.
+  /// By Buckets::slot(); one operation of each wait, if BenchPlan::live is set.
   std::array<std::atomic<std::uint64_t>, metrics::Buckets::kCount> latency_ns{};
 };
 
@@ -52,10 +52,11 @@ class BenchWorker {
   static Result<BenchWorker> make(const Engine& engine, const Region& region, const BenchPlan& plan,
                                   std::uint32_t number);
 
-  /// Works until the plan's end, `stop`, or a failure that ends the session. Its own thread.
+  /// Works until the plan's end, `stop`, or a failure that ends the session. Runs on its own
+  /// thread.
   void run(const BenchPlan& plan, const std::atomic<bool>& stop);
 
-  /// Results, once run() has returned.
+  /// The results, once run() has returned.
   [[nodiscard]] const BenchTallies& tallies() const noexcept { return *tallies_; }
   [[nodiscard]] const std::optional<Error>& first_failure() const noexcept { return failure_; }
   /// May be read while run() works.
@@ -72,7 +73,7 @@ class BenchWorker {
 
   void submit(const BenchPlan& plan, std::size_t count);
   void take(const BenchPlan& plan, std::uint64_t place);
-  /// False once there is no point in going on.
+  /// False: continuing is useless.
   bool collect(const BenchPlan& plan);
   void count_live(const BenchPlan& plan, std::uint64_t good, std::uint64_t bytes,
                   std::uint64_t sample_ns) noexcept;
@@ -80,13 +81,13 @@ class BenchWorker {
   Region region_;
   SlotPool slots_;
   Queue queue_;
-  std::vector<InFlight> in_flight_;  ///< by place, which is the operation's tag
+  std::vector<InFlight> in_flight_;  ///< by index, which is the operation's tag
   std::vector<std::uint64_t> free_places_;
   std::unique_ptr<BenchTallies> tallies_;
   std::unique_ptr<LiveCells> live_;
   std::uint64_t failed_ = 0;
   std::optional<Error> failure_;
-  Clock::time_point now_;  ///< when the last wait came back
+  Clock::time_point now_;  ///< when the last wait returned
   BenchOrder order_;
 };
 

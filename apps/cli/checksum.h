@@ -1,6 +1,6 @@
 #pragma once
 
-/// Checksums of bytes that come in pieces, by OpenSSL.
+/// Checksums of bytes that arrive in pieces, by OpenSSL.
 
 #include <array>
 #include <cstddef>
@@ -15,18 +15,18 @@
 
 namespace remora::apps {
 
-/// The values of `--checksum`. Each but kNone has a command of coreutils that prints the same:
+/// The values of `--checksum`. For each but kNone a command of coreutils prints the same:
 /// sha256sum, sha512sum, b2sum.
 enum class ChecksumKind : std::uint8_t { kNone, kSha256, kSha512, kBlake2b };
 inline constexpr std::array kChecksumKinds{ChecksumKind::kSha256, ChecksumKind::kSha512,
                                            ChecksumKind::kBlake2b, ChecksumKind::kNone};
 
-/// "sha256", as `--checksum` takes it.
+/// "sha256", in the form of `--checksum`.
 [[nodiscard]] std::string_view to_string(ChecksumKind kind) noexcept;
-/// Empty where `text` names none of them.
+/// Empty: `text` names none of them.
 [[nodiscard]] std::optional<ChecksumKind> parse_checksum_kind(std::string_view text) noexcept;
 
-/// A checksum under way. Move-only; one thread at a time.
+/// An unfinished checksum. Move-only; one thread at a time.
 class Checksum {
  public:
   /// `kind`: not kNone. Errors: kUnsupported (this OpenSSL does not have it, as in FIPS mode).
@@ -34,9 +34,9 @@ class Checksum {
 
   [[nodiscard]] ChecksumKind kind() const noexcept { return kind_; }
   void update(std::span<const std::byte> bytes);
-  /// As so many bytes of zero.
+  /// As update() with this many bytes of zero.
   void update_zeroes(std::uint64_t length_bytes);
-  /// Of the bytes so far, in hexadecimal. More may follow.
+  /// The checksum of the bytes so far, in hexadecimal. More bytes may follow.
   [[nodiscard]] std::string digest() const;
 
  private:

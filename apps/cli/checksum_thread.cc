@@ -58,7 +58,7 @@ void ChecksumThread::halt() noexcept {
 void ChecksumThread::run() noexcept {
   try {
     work();
-  } catch (const std::exception&) {  // OpenSSL, or no memory: the transfer ends for want of a sum
+  } catch (const std::exception&) {  // OpenSSL, or no memory: the transfer ends without a sum
     const detail::MutexLock lock{mutex_};
     busy_ = false;
     stopped_ = true;

@@ -24,29 +24,29 @@ struct ChecksumCheckpoints {
   std::function<void(std::uint64_t end, const std::string& digest)> reached{};
 };
 
-/// Sums the bytes of a transfer in a thread of its own, while the threads of the transfer go on.
-/// They hand over pieces in any order; the pieces are summed in the order of their places, so that
-/// every byte must come once. Thread-safe.
+/// Sums the bytes of a transfer in its own thread, while the threads of the transfer continue. They
+/// add pieces in any order; the pieces are summed in the order of their places, so every byte must
+/// be added once. Thread-safe.
 class ChecksumThread {
  public:
   using Checkpoints = ChecksumCheckpoints;
 
-  /// `sum` has the bytes before `first`. A step must not lie within a piece.
-  /// Errors: kSystem (no thread).
+  /// `sum` contains the bytes before `first`. A step must not end within a piece. Errors: kSystem
+  /// (no thread).
   static Result<std::unique_ptr<ChecksumThread>> start(Checksum sum, std::uint64_t first,
                                                        Checkpoints checkpoints = {});
   ~ChecksumThread();
   ChecksumThread(const ChecksumThread&) = delete;
   ChecksumThread& operator=(const ChecksumThread&) = delete;
 
-  /// The bytes must stay as they are until await() of their end or halt() has returned.
+  /// The bytes must not change until await() of their end or halt() has returned.
   void add(std::uint64_t at, std::span<const std::byte> bytes);
   void add_zeroes(std::uint64_t at, std::uint64_t length_bytes);
   /// Blocks until every byte before `end` has been summed. False: stop() was called before.
   bool await(std::uint64_t end);
-  /// From now on nothing is summed, and await() does not block.
+  /// From now on no bytes are summed, and await() does not block.
   void stop() noexcept;
-  /// stop(), and waits until the thread has let go of the bytes that it was summing.
+  /// As stop(), and waits until the thread no longer uses the bytes that it was summing.
   void halt() noexcept;
   /// The digest of all bytes, after await() of their end.
   [[nodiscard]] std::string digest() const { return sum_.digest(); }
@@ -66,7 +66,7 @@ class ChecksumThread {
     return !parts_.empty() && parts_.begin()->first == position_;
   }
 
-  Checksum sum_;  ///< the thread's, until everything has been summed
+  Checksum sum_;  ///< used by the thread, until everything is summed
   Checkpoints checkpoints_;
   detail::Mutex mutex_;
   detail::Condition handed_over_;

@@ -14,8 +14,8 @@ namespace remora::apps {
 
 namespace {
 
-/// The flags of this program that do what the library's remedy names, or an empty string. The
-/// library itself knows no command line.
+/// The flags of this program that do what the library's remedy names; empty: none. The library does
+/// not know the command line.
 std::string_view flags_for(const Error& error) noexcept {
   const std::string_view operation = error.operation();
   if (error.code() == Code::kBusy && operation == "remove")
@@ -170,7 +170,7 @@ Result<Engine> open_engine(const Globals& globals, EngineOptions options) {
   }
   options.operation_deadline = globals.timeout;
   options.control_deadline = globals.timeout;
-  // A command ends with its server: its user sees that at once, and may run it again.
+  // A command ends with its server: its user notices that at once, and may run it again.
   options.reconnect_for = std::chrono::seconds{0};
   return Engine::open(options);
 }

@@ -12,7 +12,7 @@ std::function<Outcome()>& chosen_action() {
 
 CLI::App* Commands::add(const std::string& name, const std::string& description, CLI::App* parent) {
   CLI::App* const made = (parent == nullptr ? &app_ : parent)->add_subcommand(name, description);
-  made->fallthrough();  // --json and --timeout may stand behind the subcommand
+  made->fallthrough();  // --json and --timeout may follow the subcommand
   return made;
 }
 

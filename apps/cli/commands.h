@@ -7,7 +7,7 @@
 
 namespace remora::apps {
 
-/// The command line: subcommands add themselves to `app` and say by on_run() what to do.
+/// The command line: subcommands add themselves to `app`, and set their action by on_run().
 class Commands {
  public:
   explicit Commands(CLI::App& app) : app_{app} {}
@@ -29,7 +29,7 @@ class Commands {
 /// The action of the subcommand that was parsed last; set by Commands::on_run().
 std::function<Outcome()>& chosen_action();
 
-//// The subcommands, a file each.
+// The subcommands; each of these functions has a file of its own.
 void add_admin_commands(Commands& commands);           // ls create stat resize rm
 void add_administration_commands(Commands& commands);  // sessions drain ping
 void add_transfer_commands(Commands& commands);        // put get

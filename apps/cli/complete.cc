@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kUriScheme = "remora://";
 
-/// The words of a value, by the name of its type in the help.
+/// The possible words of a value, by the name of its type in the help.
 struct ValueWords {
   std::string_view type;
   std::array<std::string_view, 4> words;
@@ -29,7 +29,7 @@ constexpr std::array kValueWords{
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
 
-/// The option of `command`, or of one that it stands in, which `word` names; null if none.
+/// The option of `command`, or of an enclosing one, that `word` names; null: none.
 const CLI::Option* find_option(const CLI::App* command, std::string_view word) {
   const bool is_long = word.starts_with("--");
   const std::string name{word.substr(is_long ? 2 : 1)};
@@ -77,7 +77,7 @@ class Line {
   [[nodiscard]] const CLI::Option* wanted() const noexcept { return wanted_; }
   [[nodiscard]] const Globals& globals() const noexcept { return globals_; }
 
-  /// The argument that the next word is; the last one may take several.
+  /// The argument to which the next word belongs; the last argument may take several.
   [[nodiscard]] const CLI::Option* argument() const {
     const CLI::Option* found = nullptr;
     std::size_t index = 0;
@@ -138,11 +138,11 @@ void add_regions(Found& found, Globals globals, const std::string& server) {
   const auto regions = session->regions();
   if (!regions) return;
   for (const RegionInfo& region : *regions)
-    // A server's names are the server's: nothing else of them goes to a shell.
+    // Only valid names from a server are passed to a shell.
     if (config::is_region_name(region.name)) found.add(server + "/" + region.name);
 }
 
-/// `with_region`: the command wants a region, not a server.
+/// `with_region`: the command needs a region, not a server.
 void add_uris(Found& found, const std::string& word, bool with_region, const Globals& globals) {
   if (!word.starts_with(kUriScheme)) {
     found.add(std::string{kUriScheme});

@@ -1,4 +1,5 @@
-/// remora config check, show, init, schema: what a server would make of its file, and a first one.
+/// remora config check, show, init, schema: checks and shows a server's file, and makes a first
+/// one.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -26,7 +27,7 @@ using config::Diagnostic;
 using config::Diagnostics;
 using config::ServerConfig;
 
-/// Prints every fault; the error's own text only counts them.
+/// Prints every fault; the text of the error only counts them.
 Outcome refuse(const Globals& globals, const std::string& file, const Diagnostics& faults) {
   const std::size_t count = faults.size() + faults.dropped();
   const Failure failure{ExitCode::kConfiguration,
@@ -178,7 +179,7 @@ struct InitOptions {
   config::InitialChoices choices;
 };
 
-/// A new file with `text`; one that exists is not overwritten.
+/// Creates a file with `text`; an existing file is not overwritten.
 Status write_new_file(const std::string& path, std::string_view text) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (fd < 0) {
@@ -195,11 +196,12 @@ Status write_new_file(const std::string& path, std::string_view text) {
   const int failed = good ? 0 : errno;
   if (::close(fd) == 0 && good) return ok_status();
   const int number = failed != 0 ? failed : errno;
-  ::unlink(path.c_str());  // half a file is of no use
+  ::unlink(path.c_str());  // a part of a file is useless
   return Error{Code::kSystem, "write the configuration file"}.with_subject(path).with_errno(number);
 }
 
-/// What the choices make wrong, such as an address that is none; a key file may still be missing.
+/// The fault that the user's choices cause, such as an invalid address; a key file may still be
+/// missing.
 std::optional<std::string> fault_of(const std::string& text) {
   const auto loaded = config::parse_server(text, "the new file");
   if (loaded) return std::nullopt;

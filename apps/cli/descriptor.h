@@ -25,23 +25,24 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 
   [[nodiscard]] int get() const noexcept { return fd_; }
-  /// errno of close(2), or 0. Leaves standard streams open.
+  /// Returns errno of close(2), or 0. Standard streams stay open.
   int close() noexcept;
 
  private:
   int fd_ = -1;
 };
 
-/// The Error of a call that has failed, from errno. `operation` ends in " file": exit_code_of()
-/// tells by it whether the file is missing on this machine or the region on the server.
+/// The Error of a call that has failed, from errno. `operation` ends in " file": by that
+/// exit_code_of() distinguishes a file missing on this machine from a region missing on the server.
 [[nodiscard]] Error file_error(Operation operation, const std::string& subject);
 
-/// After a read(2) or write(2) that has failed: whether the caller tries again. Waits for `events`
-/// (poll(2)) where the descriptor is non-blocking. False after a signal that ends the program.
+/// After a read(2) or write(2) that has failed: whether the caller must try again. If the
+/// descriptor is non-blocking, waits for `events` (poll(2)). False after a signal that ends the
+/// program.
 [[nodiscard]] bool try_again(int fd, std::int16_t events);
 
-/// Reads from offset `at` until `into` is full, or until the end. Returns the number of bytes.
-/// `name`: of the file, for the error. Errors: kSystem.
+/// Reads from offset `at` until `into` is full, or to the end. Returns the number of bytes. `name`:
+/// that of the file, for the error. Errors: kSystem.
 [[nodiscard]] Result<std::size_t> read_file_at(int fd, std::uint64_t at, std::span<std::byte> into,
                                                const std::string& name);
 

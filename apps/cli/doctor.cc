@@ -1,4 +1,5 @@
-/// remora doctor: what keeps RDMA, a server or the path to one from working, and what mends it.
+/// remora doctor: finds the faults that prevent RDMA, a server or the path to one from working,
+/// with a remedy for each.
 
 #include <CLI/CLI.hpp>
 #include <array>
@@ -35,7 +36,7 @@ struct DoctorOptions {
   bool anonymous = false;
 };
 
-/// All that was found, with what it was found for.
+/// All findings, and the options for which they were made.
 struct Examination {
   std::optional<Uri> uri{};
   std::optional<config::ServerConfig> server{};
@@ -73,7 +74,7 @@ void mask(doctor::Findings& findings, doctor::AddressMask& with) {
   }
 }
 
-/// The file's faults, or its configuration.
+/// Stores the file's faults, or its configuration.
 void load_config(const DoctorOptions& options, Examination& examination) {
   auto loaded = config::load_server(options.config_file);
   if (loaded)

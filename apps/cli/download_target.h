@@ -8,7 +8,7 @@
 
 namespace remora::apps {
 
-/// Where a download puts its bytes.
+/// The destination of a download's bytes.
 class DownloadTarget {
  public:
   DownloadTarget() = default;
@@ -16,7 +16,7 @@ class DownloadTarget {
   DownloadTarget(const DownloadTarget&) = delete;
   DownloadTarget& operator=(const DownloadTarget&) = delete;
 
-  /// In order of `at` where there is one stream; else in any order, several streams at once. May
+  /// One stream writes in order of `at`; several streams write in any order, at the same time. May
   /// block.
   virtual Status write(std::uint64_t at, std::span<const std::byte> bytes) = 0;
 };

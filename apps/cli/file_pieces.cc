@@ -5,7 +5,7 @@
 namespace remora::apps {
 namespace {
 
-/// Holes from here on are requests of their own.
+/// Holes from this length on are requests of their own.
 constexpr std::uint64_t kLongHoleBytes = std::uint64_t{64} * 1024;
 
 bool is_long_hole(const FileStretch& stretch, std::uint64_t at) noexcept {

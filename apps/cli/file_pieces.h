@@ -11,23 +11,23 @@
 namespace remora::apps {
 
 /// A file of a known size as the source of an upload: several streams read it at once, and its
-/// holes travel as zeroes without bytes. Short holes are read, since a request for each would take
-/// longer than their bytes.
+/// holes are sent as zeroes without bytes. Short holes are read, since a request for each hole
+/// would take longer than its bytes.
 class FilePieces final : public UploadSource {
  public:
-  /// `input`, whose size is known, from `first` on. No piece goes across a multiple of `step`.
+  /// Reads `input`, whose size is known, from `first` on. No piece crosses a multiple of `step`.
   FilePieces(const Input& input, std::uint64_t first, std::uint64_t step);
 
   Result<Piece> next(std::span<std::byte> into) override;
   Result<std::size_t> fill(const Piece& piece, std::span<std::byte> into) override;
 
-  /// The size of the file, or where it has turned out to end by now.
+  /// The size of the file, or its end if the file has become shorter.
   [[nodiscard]] std::uint64_t end() const noexcept { return end_.load(std::memory_order_relaxed); }
-  /// Bytes of the pieces that were holes.
+  /// The bytes of the pieces that were holes.
   [[nodiscard]] std::uint64_t hole_bytes() const noexcept { return hole_bytes_; }
 
  private:
-  /// The kind of what begins at `at`, and how far it goes.
+  /// The kind of bytes at `at`, and how far they reach.
   [[nodiscard]] FileStretch look(std::uint64_t at) const;
 
   const Input& input_;

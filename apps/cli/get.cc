@@ -1,4 +1,4 @@
-/// remora get: a region into a file or a stream.
+/// remora get: copies a region into a file or a stream.
 
 #include <atomic>
 #include <chrono>
@@ -16,7 +16,7 @@
 namespace remora::apps {
 namespace {
 
-/// The options that do not fit to each other; empty: all do.
+/// The options that exclude each other; empty: none.
 std::string get_complaint(const Globals& globals, const TransferOptions& options) {
   const bool to_stdout = options.file == "-";
   if (globals.json && to_stdout) return "the bytes and --json both want standard output";
@@ -28,7 +28,7 @@ std::string get_complaint(const Globals& globals, const TransferOptions& options
   return {};
 }
 
-/// The options that do not fit to the output; empty: all do.
+/// The options that do not fit the output; empty: all do.
 std::string output_complaint(const TransferOptions& options, const Output& output) {
   if (output.is_file()) return {};
   if (options.resume)
@@ -38,7 +38,7 @@ std::string output_complaint(const TransferOptions& options, const Output& outpu
   return {};
 }
 
-/// What stands where a get is to write.
+/// Writes to the output of a get.
 class OutputTarget final : public DownloadTarget {
  public:
   /// `sparse`: zeroes become holes.
@@ -80,7 +80,8 @@ class GetRun {
     auto start = begin();
     if (!start) return tl::make_unexpected(std::move(start.error()));
     start_ = std::move(*start);
-    // What an earlier run has written behind its last checkpoint may be older than the region.
+    // Bytes that an earlier run has written behind its last checkpoint may be older than the
+    // region.
     if (output_.is_file())
       if (const Status cut = output_.resize(start_.first, length_); !cut)
         return failed(cut.error());
@@ -134,7 +135,7 @@ class GetRun {
     return download(job, target);
   }
 
-  /// How a get that has failed ends: with --resume, what it has fetched stays.
+  /// The end of a get that has failed: with --resume, the fetched bytes stay.
   Outcome failed(const Error& error) {
     Failure failure{error, what_};
     if (start_.journal == nullptr) return tl::make_unexpected(std::move(failure));
@@ -149,7 +150,7 @@ class GetRun {
     return tl::make_unexpected(std::move(failure));
   }
 
-  /// Whether the next run goes on from what this one has fetched.
+  /// Decides whether the next run continues from the bytes that this one has fetched.
   void settle(bool stays) {
     output_.keep(stays);
     if (!stays) start_.journal->remove();
@@ -208,7 +209,7 @@ class GetRun {
   std::string digest_;
 };
 
-/// The bytes to fetch, or why they are not there.
+/// The number of bytes to fetch, or why they do not exist.
 tl::expected<std::uint64_t, Failure> length_of_get(const TransferOptions& options,
                                                    const Region& region) {
   const std::string what = "get " + options.file + ": ";
@@ -244,7 +245,7 @@ Outcome get(const Globals& globals, const TransferOptions& options) {
     return fail(ExitCode::kUsage, what + ": " + text);
   const unsigned streams = output->is_file() ? streams_for(options, *length) : 1;
   if (streams > lanes && opened->region.transport() != TransportKind::kShm) {
-    // The size was not known before. Over shm every queue has the one lane.
+    // The size was not known before. Over shm every queue uses the one lane.
     auto again = open_region_with(globals, options.uri, Rights::kRead, streams);
     if (!again) return fail(again.error(), what);
     opened.emplace(std::move(*again));

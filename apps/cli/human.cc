@@ -7,7 +7,7 @@
 namespace remora::apps {
 namespace {
 
-/// Three digits that count: 1.23, 12.3, 123.
+/// Three significant digits: 1.23, 12.3, 123.
 std::string three_digits(double value, const char* unit) {
   std::array<char, 48> text{};
   std::snprintf(text.data(), text.size(), "%.*f %s",

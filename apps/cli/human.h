@@ -8,7 +8,7 @@ namespace remora::apps {
 
 /// "1.5 GiB": for people, rounded. config::format_size() is the exact form.
 [[nodiscard]] std::string human_bytes(double bytes);
-/// "2.41 GB/s": decimal, as networks are sold.
+/// "2.41 GB/s": decimal, as network rates are.
 [[nodiscard]] std::string human_rate(double bytes_per_second);
 /// "1.23 Mops/s", "456 kops/s", "78 ops/s": three digits.
 [[nodiscard]] std::string human_operations(double operations_per_second);

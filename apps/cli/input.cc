@@ -36,7 +36,7 @@ Result<Input> Input::open(const std::string& path) {
     errno = EISDIR;
     return file_error("open file", path);
   }
-  // Files of procfs say 0 and have something to read.
+  // Files of procfs report size 0 and have bytes to read.
   if (S_ISREG(status.st_mode) && status.st_size > 0) {
     const off_t at = std::max<off_t>(::lseek(input.file_.get(), 0, SEEK_CUR), 0);
     input.begin_ = static_cast<std::uint64_t>(at);
@@ -83,7 +83,7 @@ FileStretch Input::stretch(std::uint64_t at) const noexcept {
     return {hole > from ? behind(hole) : size, false};
   }
   struct stat now {};
-  // No data up to the end: a hole, unless the end comes first by now, which reading finds.
+  // No data up to the end: a hole, unless the file has become shorter, which reading notices.
   if (errno == ENXIO && ::fstat(file_.get(), &now) == 0 && now.st_size > from)
     return {behind(now.st_size), true};
   return {size, false};
@@ -104,7 +104,7 @@ std::string Input::change_since_open(std::uint64_t bytes) const {
   if (!size_bytes_) return {};
   struct stat now {};
   const bool known = ::fstat(file_.get(), &now) == 0;
-  // Of a file that grows no more than these are read.
+  // If the file grows, no more than these bytes are read.
   if (known && bytes == *size_bytes_ && now.st_size > static_cast<off_t>(begin_))
     bytes = std::max(bytes, static_cast<std::uint64_t>(now.st_size) - begin_);
   if (bytes != *size_bytes_)

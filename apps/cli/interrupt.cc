@@ -10,7 +10,7 @@ namespace {
 std::atomic<int> caught{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-/// Signals that end a program by default and that it can tidy up after.
+/// The signals that end a program by default, and after which it can clean up.
 constexpr std::array kEnding{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE};
 
 void remember(int signal) { caught.store(signal, std::memory_order_relaxed); }
@@ -33,8 +33,8 @@ void catch_interrupts() noexcept {
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // not SA_RESTART: a read of stdin must end
   for (const int signal : kEnding) {
     struct sigaction before {};
-    // nohup(1) has SIGHUP ignored, and it stays so. Shells without job control have SIGINT and
-    // SIGQUIT ignored in what they start in the background, where a script's kill(1) still ends it.
+    // nohup(1) ignores SIGHUP, which must stay so. Shells without job control ignore SIGINT and
+    // SIGQUIT in background commands, which a script's kill(1) must still end.
     const bool stays = signal == SIGHUP || signal == SIGPIPE;
     if (stays && ::sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN)
       continue;

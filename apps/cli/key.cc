@@ -1,5 +1,5 @@
-/// remora key generate: a key for a client and a server; remora usage: how much memory of a server
-/// is in use.
+/// remora key generate: makes a key for a client and a server; remora usage: shows how much memory
+/// of a server is in use.
 
 #include <CLI/CLI.hpp>
 #include <iostream>

@@ -35,7 +35,7 @@ constexpr const char* kFooter =
     "error,\n"
     "128 + N ended by signal N.";
 
-/// One line on stderr. It may name files and what a server or a user wrote.
+/// Prints one line on stderr. It may contain names from files, a server or a user.
 void complain(const std::string& text) {
   std::cerr << "remora: " << config::printable(text) << '\n';
 }
@@ -48,7 +48,7 @@ void log_to_stderr(bool verbose) {
   spdlog::set_default_logger(std::move(logger));
 }
 
-/// Standard output is checked: a full disk behind `>` is a failure too.
+/// Checks standard output: a full disk behind `>` is a failure, too.
 int finish(int exit_code) {
   errno = 0;
   std::cout.flush();
@@ -58,10 +58,10 @@ int finish(int exit_code) {
   return exit_code == 0 ? to_int(ExitCode::kLocal) : exit_code;
 }
 
-/// The message for a person and, with --json, the document for a script.
+/// Prints the message for a person and, with --json, the document for a script.
 int finish(const Failure& failure, bool json) {
   const int status = interrupted() != 0 ? 128 + interrupted() : to_int(failure.exit_code);
-  // As other programs whose reader has gone.
+  // Silent, as other programs whose reader has gone.
   if (interrupted() != SIGPIPE) complain(failure.text);
   if (json) print_json(Json{{"error", error_json(failure, status)}});
   return finish(status);
@@ -74,7 +74,7 @@ int run_action(const Globals& globals) {
   return finish(interrupted() != 0 ? 128 + interrupted() : to_int(*outcome));
 }
 
-/// Whether --json is on the line, also where the line is not one that can be parsed.
+/// Whether the line contains --json, even if it cannot be parsed.
 bool wants_json(int argc, char** argv) {
   for (int i = 1; i < argc && std::string_view{argv[i]} != "--"; ++i)
     if (std::string_view{argv[i]} == "--json") return true;
@@ -92,7 +92,7 @@ void add_version_command(Commands& commands) {
   });
 }
 
-/// No command, and nothing else that is wrong: the user wants to see what there is.
+/// Whether the line has no command and no other fault: then the user wants the list of commands.
 bool asks_for_nothing(const CLI::App& app, const CLI::ParseError& error) {
   return dynamic_cast<const CLI::RequiredError*>(&error) != nullptr &&
          app.get_subcommands().empty() && app.remaining().empty();

@@ -67,7 +67,7 @@ Status Output::resolve(const std::string& path, const struct stat* there) {
   replaces_ = there != nullptr;
   if (there == nullptr) return ok_status();
   if (::access(path.c_str(), W_OK) != 0) return file_error("open file", path);
-  char* const real = ::realpath(path.c_str(), nullptr);  // a symbolic link stays one
+  char* const real = ::realpath(path.c_str(), nullptr);  // a symbolic link stays a link
   if (real != nullptr) target_ = real;
   std::free(real);  // NOLINT(cppcoreguidelines-no-malloc): realpath(3) says so
   return ok_status();
@@ -91,7 +91,7 @@ Status Output::open_unnamed() {
   const std::string folder = slash == std::string::npos ? "." : target_.substr(0, slash + 1);
   file_ = Descriptor{::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR)};
   if (file_.get() >= 0) return ok_status();
-  // A file system, or a kernel, that does not know O_TMPFILE.
+  // The file system, or the kernel, does not support O_TMPFILE.
   std::string pattern = temporary_pattern();
   file_ = Descriptor{::mkostemp(pattern.data(), O_CLOEXEC)};
   if (file_.get() < 0) return file_error("create file", name_);
@@ -106,7 +106,7 @@ Status Output::open_part(const struct stat* replaced) {
   if (file_.get() < 0) return file_error("create file", part);
   struct stat made {};
   if (::fstat(file_.get(), &made) != 0) return file_error("stat file", part);
-  // Another user's file, or one with a second name, could be written to by others meanwhile.
+  // Other processes could write to another user's file, or to one with a second name, meanwhile.
   const bool ours =
       made.st_uid == ::geteuid() || (replaced != nullptr && made.st_uid == replaced->st_uid);
   if (!S_ISREG(made.st_mode) || made.st_nlink != 1 || !ours) {
@@ -131,7 +131,7 @@ Status Output::open_hidden(const struct stat* replaced) {
   } else {
     struct stat made {};
     if (::fstat(file_.get(), &made) != 0) return file_error("stat file", name_);
-    // Before the mode: a change of the owner clears set-user-ID.
+    // Before the mode is set: a change of the owner clears set-user-ID.
     if ((made.st_uid != replaced->st_uid || made.st_gid != replaced->st_gid) &&
         ::fchown(file_.get(), replaced->st_uid, replaced->st_gid) != 0)
       return file_error("another user's, whose ownership cannot be kept: replace file", name_);
@@ -157,7 +157,7 @@ Output::~Output() {
 
 Status Output::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    // A write to a full pipe that a signal ends after a part of the bytes returns no EINTR.
+    // A write to a full pipe that a signal ends after a part of the bytes does not return EINTR.
     if (interrupted() != 0) return interruption();
     const ssize_t put = ::write(file_.get(), bytes.data(), bytes.size());
     if (put >= 0)
@@ -190,7 +190,7 @@ Status Output::write_at(std::uint64_t at, std::span<const std::byte> bytes) {
 
 Status Output::write_sparse(std::uint64_t at, std::span<const std::byte> bytes,
                             std::uint64_t& skipped) {
-  std::size_t begin = 0;  // of what has to be written
+  std::size_t begin = 0;  // begin of the next block to write
   std::size_t block = 0;
   for (std::size_t i = 0; i < bytes.size(); i += block) {
     block = std::min<std::size_t>(kHoleBlockBytes - (at + i) % kHoleBlockBytes, bytes.size() - i);
@@ -208,17 +208,17 @@ Result<std::size_t> Output::read_at(std::uint64_t at, std::span<std::byte> into)
 
 namespace {
 
-/// Gives the open file `fd` a name that no file has. Errors: errno, as linkat(2).
+/// Gives the open file `fd` a name that no file has. Returns errno, as linkat(2).
 int link_open_file(int fd, const std::string& path) noexcept {
   if (::linkat(fd, "", AT_FDCWD, path.c_str(), AT_EMPTY_PATH) == 0) return 0;
-  // Without CAP_DAC_READ_SEARCH only this way is open. Source: open(2), O_TMPFILE.
+  // Without CAP_DAC_READ_SEARCH this is the only way. Source: open(2), O_TMPFILE.
   std::array<char, 40> self{};
   std::snprintf(self.data(), self.size(), "/proc/self/fd/%d", fd);
   return ::linkat(AT_FDCWD, self.data(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0
                                                                                          : errno;
 }
 
-/// While this lives, the signals that end the program are ignored: some microseconds.
+/// Blocks the signals that end the program, for some microseconds, while it lives.
 class SignalsHeld {
  public:
   SignalsHeld() noexcept {
@@ -247,12 +247,12 @@ Status Output::link_to_target() {
 }
 
 Status Output::replace_target() {
-  // Between the two names a signal would leave the temporary one.
+  // A signal between the two names would leave the temporary one.
   const SignalsHeld held;
   constexpr int kTriesMax = 100;
   for (int i = 0; temporary_.empty(); ++i) {
     std::string name = temporary_pattern();
-    // mkostemp(3) chooses the name; linkat(2) wants one that is free.
+    // mkostemp(3) chooses the name; linkat(2) needs a name that is free.
     const Descriptor chosen{::mkostemp(name.data(), O_CLOEXEC)};
     if (chosen.get() < 0) return file_error("create file", name_);
     ::unlink(name.c_str());

@@ -17,7 +17,7 @@
 namespace remora::apps {
 namespace {
 
-/// What the streams of one transfer share.
+/// The state that the streams of one transfer share.
 class SharedTransfer {
  public:
   explicit SharedTransfer(const TransferJob& job) : job_{job}, next_{job.first}, done_{job.first} {}
@@ -32,7 +32,7 @@ class SharedTransfer {
     if (job_.moved) job_.moved(piece);
   }
 
-  /// The streams end as soon as they can; the first error is that of the transfer.
+  /// Makes the streams end soon; the first error is that of the transfer.
   void stop(const Error& error) {
     {
       const detail::MutexLock lock{mutex_};
@@ -41,7 +41,7 @@ class SharedTransfer {
     stopped_.store(true, std::memory_order_relaxed);
     stop_summing();
   }
-  /// The source has become shorter: nothing behind its end is in the sum.
+  /// The source has become shorter: bytes behind its end are not in the sum.
   void cut() {
     cut_.store(true, std::memory_order_relaxed);
     stop_summing();
@@ -52,8 +52,8 @@ class SharedTransfer {
     return status_;
   }
 
-  /// Whether every byte before `end` has been summed, so that its memory can be used again. Blocks;
-  /// false: the transfer has failed or the source has become shorter.
+  /// Blocks until every byte before `end` has been summed, so that its memory can be used again.
+  /// False: the transfer has failed or the source has become shorter.
   [[nodiscard]] bool await_summed(std::uint64_t end) {
     return job_.checksum == nullptr || end == 0 || job_.checksum->await(end);
   }
@@ -78,7 +78,7 @@ class SharedTransfer {
     --running_;
     stream_ended_.notify_all();
   }
-  /// Waits for the streams with threads of their own.
+  /// Waits for the streams that have their own threads.
   void await_streams() {
     detail::MutexLock lock{mutex_};
     while (running_ > 0) {
@@ -146,7 +146,7 @@ class UploadStream {
   }
 
   void send_next() {
-    // A source may be silent for long; nothing of this stream waits for it meanwhile.
+    // A source may be silent for long; no operation of this stream waits meanwhile.
     if (ring_.queue().size() > 0 && !source_.ready()) collect(ring_.queue().size());
     const std::size_t index = free_pieces_.back();
     Piece& piece = pieces_[index];
@@ -168,7 +168,7 @@ class UploadStream {
     send(piece, index);
   }
 
-  /// False: there is nothing to send.
+  /// False: there are no bytes to send.
   bool fill(Piece& piece, std::span<std::byte> into) {
     const Result<std::size_t> got = source_.fill(piece, into.first(piece.length));
     if (got && *got == piece.length) return true;
@@ -211,7 +211,8 @@ class UploadStream {
   std::vector<std::size_t> free_pieces_;
 };
 
-/// One stream of a download. It consumes its pieces in the order in which it asked for them.
+/// One stream of a download. It passes its pieces to the target in the order in which it has
+/// requested them.
 class DownloadStream {
  public:
   DownloadStream(SharedTransfer& shared, PipelineRing& ring, DownloadTarget& target, bool leads)
@@ -229,13 +230,14 @@ class DownloadStream {
       while (asked_ - consumed_ < ring_.depth() && ask()) {
       }
       if (shared_.stopped() || asked_ == consumed_) return;
-      // One piece a turn, so that the next read is asked for before the piece after it is consumed.
+      // One piece in each round, so that the next read is requested before the piece after it is
+      // consumed.
       if (await_head()) consume_head();
     }
   }
 
  private:
-  /// False: there is nothing more to ask for.
+  /// False: no piece is left to request.
   bool ask() {
     const std::size_t index = asked_ % ring_.depth();
     Piece& piece = pieces_[index];
@@ -285,7 +287,7 @@ class DownloadStream {
   std::uint64_t consumed_ = 0;
 };
 
-/// The rings of all streams. Until it is gone, the checksum may read their memory.
+/// The rings of all streams. Until it is destroyed, the checksum may read their memory.
 class StreamRings {
  public:
   explicit StreamRings(ChecksumThread* checksum) : checksum_{checksum} {}
@@ -306,7 +308,7 @@ class StreamRings {
     return ok_status();
   }
   [[nodiscard]] std::vector<PipelineRing>& rings() noexcept { return rings_; }
-  /// Waits until all bytes before `end` have been summed; false: they never will be.
+  /// Waits until all bytes before `end` have been summed; false: they will not be.
   bool await_summed(std::uint64_t end) {
     summed_ = checksum_ == nullptr || checksum_->await(end);
     return summed_;
@@ -327,8 +329,8 @@ void run_in_stream(SharedTransfer& shared, const Run& run) noexcept {
   }
 }
 
-/// Runs `run(ring, leads)` for each ring: the first in this thread, the others in threads of their
-/// own, or not at all where no thread is to be had.
+/// Runs `run(ring, leads)` for each ring: for the first in this thread, for the others in their own
+/// threads; a ring without a thread is not used.
 template <typename Run>
 void run_streams(SharedTransfer& shared, std::vector<PipelineRing>& rings, const Run& run) {
   std::vector<std::thread> threads;
@@ -364,7 +366,7 @@ Transferred transfer(const TransferJob& job, const Run& run) {
   return outcome;
 }
 
-/// What a consumer takes.
+/// Passes the bytes of a download to a consumer.
 class ConsumerTarget final : public DownloadTarget {
  public:
   explicit ConsumerTarget(const Consumer& consumer) : consumer_{consumer} {}

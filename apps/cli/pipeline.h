@@ -17,29 +17,29 @@
 
 namespace remora::apps {
 
-/// How a bulk transfer is cut up. Pieces × bytes has to be pinned over rdma: 2 MiB for one stream
+/// The pieces of a bulk transfer. Over rdma, pieces × bytes must be pinned: 2 MiB for one stream
 /// and 4 MiB for several, well within the usual limit of 8 MiB.
 inline constexpr std::size_t kPieceBytes = std::size_t{256} * 1024;
 inline constexpr std::size_t kPiecesInFlight = 8;
 inline constexpr std::size_t kPiecesOfStreams = 16;  ///< of several streams together
 /// The longest piece without bytes: one request of zeroes.
 inline constexpr std::uint64_t kHoleBytes = std::uint64_t{4} << 20U;
-/// A queue has a lane of its own up to that number.
+/// Up to this number each queue has a lane of its own.
 inline constexpr unsigned kMaxStreams = kMaxLanes;
 
 /// One transfer.
 struct TransferJob {
   const Engine& engine;
   const Region& region;
-  std::uint64_t offset = 0;  ///< place of the transfer's first byte in the region
-  std::uint64_t first = 0;   ///< the bytes before it have been transferred by an earlier run
+  std::uint64_t offset = 0;  ///< offset of the transfer's first byte in the region
+  std::uint64_t first = 0;   ///< an earlier run has transferred the bytes before it
   std::uint64_t length = 0;  ///< of a download, with those before `first`; the most of an upload
   unsigned streams = 1;      ///< 1 … kMaxStreams; each but the first has a thread of its own
-  bool visible = false;      ///< an upload ends when any lane of the session reads what it wrote
+  bool visible = false;      ///< an upload ends when any lane of the session can read its bytes
   ChecksumThread* checksum = nullptr;  ///< null: none
-  /// Called by the calling thread with the number of bytes done, those before `first` included.
+  /// The calling thread calls it with the number of bytes done, including those before `first`.
   std::function<void(std::uint64_t done)> progress{};
-  /// Called by any stream for each piece that was transferred.
+  /// Any stream calls it for each piece that was transferred.
   std::function<void(const Piece& piece)> moved{};
 };
 
@@ -49,12 +49,12 @@ struct Transferred {
   Status status;
 };
 
-/// Writes what `source` gives. kLimitExceeded when that is more than the job's length: what came
-/// before has been written then. On return nothing uses the source, and the checksum, if it was not
-/// stopped, has all bytes.
+/// Writes the bytes of `source`. kLimitExceeded if they are more than the job's length: the bytes
+/// before have been written then. On return no thread uses the source, and the checksum, if it was
+/// not stopped, has all bytes.
 Transferred upload(const TransferJob& job, UploadSource& source);
 
-/// Hands the job's bytes to `target`.
+/// Passes the job's bytes to `target`.
 Transferred download(const TransferJob& job, DownloadTarget& target);
 
 /// Takes the next bytes of a download, in order. May block.

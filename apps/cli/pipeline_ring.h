@@ -10,8 +10,8 @@
 
 namespace remora::apps {
 
-/// The memory of one stream, registered, in pieces, and the queue that works on them. A piece's
-/// number is the tag of its operation.
+/// The registered memory of one stream, in pieces, and the queue for them. A piece's number is the
+/// tag of its operation.
 class PipelineRing {
  public:
   /// Errors: kOutOfMemory; those of Engine::register_memory() and Region::queue().
@@ -36,7 +36,7 @@ class PipelineRing {
         queue_{std::move(queue)},
         depth_{depth} {}
 
-  // In this order: the queue waits for what is in flight before its memory goes.
+  // In this order: the queue waits for operations in flight before their memory is destroyed.
   Storage storage_;
   RegisteredMemory memory_;
   Queue queue_;

@@ -17,7 +17,7 @@ struct Producer {
   std::function<bool()> ready;
 };
 
-/// What a producer reads, piece after piece: for one stream.
+/// The bytes of a producer, piece after piece: for one stream.
 class ProducerSource final : public UploadSource {
  public:
   explicit ProducerSource(Producer producer) : producer_{std::move(producer)} {}

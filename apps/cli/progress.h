@@ -7,12 +7,12 @@
 
 namespace remora::apps {
 
-/// A line on a terminal that tells how far long work is; nothing where stderr is no terminal.
-/// Drawn at most ten times a second; wiped by finish() or the destructor.
+/// A line on a terminal with the progress of long work; not drawn if stderr is no terminal. Drawn
+/// at most ten times a second; finish() or the destructor removes it.
 class Progress {
  public:
-  /// `total_bytes` is empty where the end is not known. `begin_bytes` were done before: the rate is
-  /// that of the others.
+  /// `total_bytes` is empty if the end is not known. `begin_bytes` were done before: the rate is
+  /// that of the other bytes.
   Progress(std::string label, std::optional<std::uint64_t> total_bytes,
            std::uint64_t begin_bytes = 0);
   ~Progress() { finish(); }
@@ -20,7 +20,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void update(std::uint64_t done_bytes);
-  /// Wipes the line, so that something else can be printed.
+  /// Removes the line, so that other text can be printed.
   void finish();
 
  private:
@@ -37,7 +37,7 @@ class Progress {
 
 /// Whether stderr is a terminal, so that a line may be drawn and redrawn there.
 [[nodiscard]] bool stderr_is_terminal() noexcept;
-/// Replaces the terminal's current line by `text`; an empty text wipes it.
+/// Replaces the terminal's current line by `text`; an empty text removes it.
 void draw_line(const std::string& text);
 
 }  // namespace remora::apps

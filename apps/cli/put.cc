@@ -1,4 +1,4 @@
-/// remora put: a file or a stream into a region.
+/// remora put: copies a file or a stream into a region.
 
 #include <chrono>
 #include <iostream>
@@ -16,7 +16,7 @@
 namespace remora::apps {
 namespace {
 
-/// The options that do not fit to the input; empty: all do.
+/// The options that do not fit the input; empty: all do.
 std::string put_complaint(const TransferOptions& options, const Input& input) {
   if (options.resume && (!input.size_bytes() || options.file == "-"))
     return "--resume needs a regular file: " + input.name() +
@@ -115,7 +115,7 @@ class PutRun {
     return upload(transfer_job(progress), source);
   }
 
-  /// Why this put has failed; warns of what is no failure.
+  /// The reason why this put has failed, if it has; prints warnings.
   std::optional<Failure> fault(const Transferred& moved) {
     if (!moved.status) {
       const std::string written = "; " + std::to_string(bytes_) + " bytes were written" + later();
@@ -139,7 +139,7 @@ class PutRun {
     return std::nullopt;
   }
 
-  /// Of a put that is interrupted: how it goes on.
+  /// For a put that is interrupted: how to continue it.
   std::string later() {
     if (start_.journal == nullptr) return {};
     const std::uint64_t done = start_.journal->done();
@@ -198,7 +198,7 @@ class PutRun {
   TransferStart start_;  // outlives the checksum, whose thread writes to its journal
   std::unique_ptr<ChecksumThread> checksum_;
   std::uint64_t bytes_ = 0;
-  std::uint64_t end_ = 0;  ///< of the file, as it was found
+  std::uint64_t end_ = 0;  ///< the end of the file when it was opened
   std::uint64_t hole_bytes_ = 0;
   double seconds_ = 0;
   std::string digest_;

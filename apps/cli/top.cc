@@ -1,4 +1,4 @@
-/// remora top: the live figures of processes that serve metrics, in a terminal.
+/// remora top: shows the live numbers of processes that serve metrics, in a terminal.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -55,10 +55,10 @@ constexpr std::size_t kMaxAddresses = 16;
 constexpr std::size_t kSecretBytesMax = 1'024;
 constexpr std::size_t kAnswerBytesMax = std::size_t{64} << 20;
 constexpr int kDepthMax = 16;
-// Of each list of /status: 100,000 members in all.
+// For each list of /status: 100,000 members in all.
 constexpr std::size_t kPageLength = 10'000;
 constexpr std::size_t kPagesMax = 10;
-// Keys and signals are looked at in between.
+// Keys and signals are handled in between.
 constexpr std::chrono::nanoseconds kLiveTimeoutMax = std::chrono::seconds{2};
 
 double seconds_of(SteadyClock::duration duration) {
@@ -95,7 +95,7 @@ class Watched {
     if (!user.empty()) client_.set_basic_auth(user, password);
   }
 
-  /// Asks for what is new. What went wrong stands in target().trouble.
+  /// Asks for new samples. target().trouble has the reason of a failure.
   void ask() {
     failed_.reset();
     const auto history = fetch("/history?since=" + std::to_string(target_.series.next()));
@@ -129,8 +129,9 @@ class Watched {
     return "its answer is not HTTP, or ended early: not an endpoint of Remora";
   }
 
-  /// Hangs up when the time is over: cpp-httplib bounds each read, not an answer, and would read
-  /// headers without an end. Again and again, since before it has connected it takes no notice.
+  /// Closes the connection when the time is over: cpp-httplib limits each read, not an answer, and
+  /// would read headers without an end. It is repeated, since cpp-httplib ignores it before it has
+  /// connected.
   void hang_up_late(const std::stop_token& answered) {
     constexpr auto kAgainAfter = std::chrono::milliseconds{50};
     detail::Mutex mutex;
@@ -142,8 +143,8 @@ class Watched {
       client_.stop();
   }
 
-  /// With all sessions and regions, page by page: those of an older server are the first 1,000. A
-  /// list that does not end, or not in time, is cut.
+  /// The status with all sessions and regions, page by page; an older server returns the first
+  /// 1,000. A list that does not end, or not in time, is cut.
   std::optional<Json> fetch_status() {
     const auto until = SteadyClock::now() + timeout_;
     const std::string length = std::to_string(kPageLength);
@@ -162,7 +163,7 @@ class Watched {
     return status;
   }
 
-  /// Where the list goes on; empty: nowhere.
+  /// Where the list continues; empty: it has ended.
   static std::string next_of(const Json& status, const std::string& list) {
     if (!status.is_object() || !status.contains(list) || !status[list].is_array()) return {};
     const auto next = status.find(list + "_next");
@@ -222,7 +223,7 @@ class Watched {
                                            ": not an endpoint of Remora, or one without history");
       return std::nullopt;
     }
-    // Values nested deeper than any of ours are left out: copying them would recurse as deep.
+    // Values nested deeper than any of Remora's are left out: copying them would recurse as deep.
     const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kDepthMax; };
     Json parsed = Json::parse(body, shallow, /*allow_exceptions=*/false);
     if (parsed.is_discarded()) {
@@ -232,7 +233,8 @@ class Watched {
     return parsed;
   }
 
-  /// Its connections, which it leaves first, leave no TIME_WAIT: one every refresh, else.
+  /// Makes its connections, which it closes first, leave no TIME_WAIT: otherwise each refresh would
+  /// leave one.
   static void leave_no_port(socket_t socket) {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
     (void)::setsockopt(socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
@@ -259,7 +261,7 @@ void give_terminal_back() noexcept {
   if (g_keys != 0) ::tcsetattr(STDIN_FILENO, TCSANOW, &g_terminal_before);
 }
 
-/// All that end a process by default and can be caught, but for SIGPIPE.
+/// All signals that end a process by default and can be caught, except SIGPIPE.
 constexpr int kEndingSignals[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGABRT,   SIGALRM,
                                   SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGSEGV,
                                   SIGBUS,  SIGFPE,  SIGILL,  SIGSYS,  SIGTRAP};
@@ -270,16 +272,16 @@ void die_in_order(int signal) {
   ::raise(signal);
 }
 
-/// The alternate screen, and keys as they are typed; the terminal is as before when it goes, or
-/// when a signal ends the program.
+/// The alternate screen, with keys as they are typed; the destructor, or a signal that ends the
+/// program, restores the terminal.
 class Screen {
  public:
   Screen() {
     keys_ = ::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &g_terminal_before) == 0;
     g_keys = keys_ ? 1 : 0;
     for (const int signal : kEndingSignals) ::signal(signal, die_in_order);
-    ::signal(SIGTSTP, SIG_IGN);  // a stopped screen would stay
-    ::signal(SIGPIPE, SIG_IGN);  // a process that hangs up
+    ::signal(SIGTSTP, SIG_IGN);  // a stopped program would leave the screen
+    ::signal(SIGPIPE, SIG_IGN);  // a process that closes its connection
     if (keys_) {
       termios raw = g_terminal_before;
       raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
@@ -303,7 +305,7 @@ class Screen {
     return {found.ws_col, found.ws_row};
   }
 
-  /// Over what is there, line by line: nothing flickers.
+  /// Draws over the old lines, one by one, so that the screen does not flicker.
   static void draw(const std::vector<std::string>& lines) {
     std::string text = "\x1b[H";
     for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -316,7 +318,7 @@ class Screen {
     put(text + "\x1b[J");
   }
 
-  /// A key, or 0 after `patience`, at a signal, or where standard input is no terminal.
+  /// A key, or 0 after `patience`, after a signal, or if standard input is no terminal.
   [[nodiscard]] char key(std::chrono::milliseconds patience) const {
     pollfd input{.fd = keys_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0};
     char key = 0;
@@ -376,7 +378,7 @@ Outcome watch(const std::vector<std::unique_ptr<Watched>>& watched, const TopOpt
   return ExitCode::kOk;
 }
 
-/// One look, without colours. Rates of sessions need two.
+/// Prints once, without colours. Rates of sessions need two samples.
 Outcome look_once(const Globals& globals, const std::vector<std::unique_ptr<Watched>>& watched) {
   std::optional<Failure> failure;
   Json document = Json::array();
@@ -404,7 +406,7 @@ Outcome look_once(const Globals& globals, const std::vector<std::unique_ptr<Watc
   return ExitCode::kOk;
 }
 
-/// HOST:PORT of what may be written as a URL, too. The scheme is case-insensitive.
+/// HOST:PORT of an address that may be written as a URL, too. The scheme is case-insensitive.
 std::string without_scheme(std::string address) {
   constexpr std::string_view kScheme = "http://";
   const bool has_scheme = ::strncasecmp(address.c_str(), kScheme.data(), kScheme.size()) == 0;

@@ -26,7 +26,7 @@ bool is_series(const Json& series, std::size_t length) {
          (is_array_of(series, "count", length) && is_array_of(series, "sum", length));
 }
 
-/// NaN only where both are.
+/// NaN only if both are.
 double plus(double a, double b) { return std::isnan(a) ? b : std::isnan(b) ? a : a + b; }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The data of a process that `remora top` has: the answers of its `/history` and `/status`, and
-/// rates between the latest two samples.
+/// The data of a process in `remora top`: the answers of its `/history` and `/status`, and rates
+/// between the latest two samples.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,21 +19,20 @@ namespace remora::apps {
 /// Labels that a series must have; it may have more.
 using LabelFilter = std::map<std::string, std::string>;
 
-/// The latest samples of all series. Shapes: metrics/docs/http.md. Numbers that are not there
-/// are NaN.
+/// The latest samples of all series. Shapes: metrics/docs/http.md. Missing numbers are NaN.
 class TopSeries {
  public:
-  /// Samples that are kept: two minutes.
+  /// The number of samples that are kept: two minutes.
   static constexpr std::size_t kSamplesMax = 60;
 
-  /// Takes an answer of `/history`. False where it is not one; nothing changes then.
+  /// Takes an answer of `/history`. False: it is not such an answer, and nothing changes.
   bool take(const Json& answer);
-  /// The number of the sample to ask for next.
+  /// The number of the sample to request next.
   [[nodiscard]] std::uint64_t next() const noexcept { return next_; }
   [[nodiscard]] std::size_t samples() const noexcept { return times_ms_.size(); }
 
   [[nodiscard]] bool has(std::string_view name, const LabelFilter& labels = {}) const;
-  /// Values that a label has in the series of that name, sorted.
+  /// The values of a label in the series of that name, sorted.
   [[nodiscard]] std::vector<std::string> values_of(std::string_view name,
                                                    const std::string& label) const;
   /// The sum of the latest values.

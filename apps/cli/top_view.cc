@@ -17,7 +17,7 @@ constexpr std::string_view kLatency = "remora_client_operation_latency_seconds";
 constexpr std::size_t kSparks = 30;
 constexpr std::size_t kMaxNames = 8;
 
-/// Latency has one name for both atomics, operations have two.
+/// Latencies have one name for both atomics, operations have two.
 LabelFilter latency_of(const std::string& transport, const std::string& op) {
   return {{"transport", transport}, {"op", op == "cas" || op == "add" ? "atomic" : op}};
 }
@@ -68,8 +68,8 @@ const Json& list_of(const Json& object, const char* name) {
 
 // --- tables --------------------------------------------------------------------------------------
 
-/// Rows of cells; columns are as wide as their widest cell. The first is flush left, the others
-/// right, but for those in `left`.
+/// Rows of cells; columns are as wide as their widest cell. The first column is flush left, the
+/// others flush right, except those in `left`.
 class Table {
  public:
   explicit Table(std::vector<std::string> head, std::vector<std::size_t> left = {})
@@ -106,7 +106,7 @@ class Table {
 
 // --- a client's ----------------------------------------------------------------------------------
 
-/// Everything that did not end well, in a second.
+/// Operations that did not end well, in a second.
 double failures(const TopSeries& series, const LabelFilter& labels) {
   double sum = 0;
   bool any = false;
@@ -218,7 +218,7 @@ Table pool_table(const TopTarget& target) {
   return table;
 }
 
-/// Bytes that the server has moved for a session, from `/status`; NaN where it takes no part.
+/// Bytes that the server has moved for a session, from `/status`; NaN if it takes no part.
 double served(const Json& session) {
   const auto operations = session.find("operations");
   if (operations == session.end() || !operations->is_object()) return std::nan("");

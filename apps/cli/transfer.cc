@@ -30,7 +30,7 @@ Result<OpenedRegion> open_region_with(const Globals& globals, const std::string&
 
 unsigned streams_for(const TransferOptions& options, std::uint64_t bytes) noexcept {
   if (options.streams) return *options.streams;
-  // A stream more costs a connection and a thread, which a small file does not repay.
+  // Another stream costs a connection and a thread, which is too much for a small file.
   const unsigned wanted = bytes < std::uint64_t{64} << 20U  ? 1U
                           : bytes < std::uint64_t{1} << 30U ? 2U
                                                             : 4U;
@@ -79,8 +79,8 @@ tl::expected<TransferStart, Failure> start_anew(const TransferOptions& options) 
 
 namespace {
 
-/// Adds the first `length` local bytes to `sum`; false: there are fewer. Errors: of `read_at`;
-/// kCancelled after a signal.
+/// Adds the first `length` local bytes to `sum`; false: there are fewer. Errors: those of
+/// `read_at`; kCancelled after a signal.
 Result<bool> sum_local(Checksum& sum, std::uint64_t length, const ReadAt& read_at,
                        const std::string& what) {
   Progress progress{config::printable("checking " + what), length};
@@ -98,7 +98,8 @@ Result<bool> sum_local(Checksum& sum, std::uint64_t length, const ReadAt& read_a
   return true;
 }
 
-/// Why nothing can be gone on from; empty: `start` has the checksum of what is there.
+/// The reason why the transfer cannot continue; empty: `start` has the checksum of the existing
+/// bytes.
 tl::expected<std::string, Failure> take_up(TransferStart& start, const Json& identity,
                                            const ReadAt& read_at, const std::string& what) {
   if (identity["memory_id"] == 0 || identity["incarnation"] == 0)

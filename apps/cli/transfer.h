@@ -1,6 +1,7 @@
 #pragma once
 
-/// What `remora put` and `remora get` share: options, streams, --resume, --verify, the report.
+/// The parts that `remora put` and `remora get` share: options, streams, --resume, --verify, the
+/// report.
 
 #include <cstdint>
 #include <functional>
@@ -37,45 +38,46 @@ struct TransferOptions {
 Outcome put(const Globals& globals, const TransferOptions& options);
 Outcome get(const Globals& globals, const TransferOptions& options);
 
-/// A region, and the engine that it was opened by.
+/// A region, and the engine that has opened it.
 struct OpenedRegion {
   Engine engine;
   Region region;
 };
-/// `lanes`: of the session.
+/// `lanes`: those of the session.
 Result<OpenedRegion> open_region_with(const Globals& globals, const std::string& uri, Rights rights,
                                       unsigned lanes);
 
-/// The streams for a file of so many bytes: those of --streams, else by the size.
+/// The number of streams for a file of this size: that of --streams, otherwise by the size.
 [[nodiscard]] unsigned streams_for(const TransferOptions& options, std::uint64_t bytes) noexcept;
 
 /// "the 4096 bytes of region cache from offset 0".
 [[nodiscard]] std::string bytes_of(const Region& region, std::uint64_t offset);
-/// Empty when `offset` lies in the region.
+/// Empty if `offset` is in the region.
 [[nodiscard]] std::string offset_fault(const Region& region, std::uint64_t offset);
 
-/// Reads local bytes of the transfer; fewer than asked for at their end.
+/// Reads local bytes of the transfer; fewer than requested at their end.
 using ReadAt = std::function<Result<std::size_t>(std::uint64_t at, std::span<std::byte> into)>;
 
-/// Where a run begins, and the checksum of what stands before.
+/// The place where a run begins, and the checksum of the bytes before it.
 struct TransferStart {
   std::unique_ptr<TransferJournal> journal{};  ///< null: without --resume
   std::uint64_t first = 0;
   std::optional<Checksum> sum{};  ///< empty: --checksum none
 };
-/// The parts of a journal's identity and names that both directions have. `file`: the local one.
+/// The parts of a journal's identity and names that both directions have. `file`: the local file.
 [[nodiscard]] Json journal_names(const TransferOptions& options, std::string_view command,
                                  const std::string& file);
 [[nodiscard]] Json region_identity(const TransferOptions& options, const Region& region);
-/// The start of a run without --resume. Fails where OpenSSL lacks the checksum.
+/// The start of a run without --resume. Fails if OpenSSL lacks the checksum.
 tl::expected<TransferStart, Failure> start_anew(const TransferOptions& options);
-/// The start of a run with --resume: where an earlier one was interrupted, if the identity and the
-/// local bytes up to there are those of that run, else at the first byte, with a note that says
-/// why. `what`: "put disk.img".
+/// The start of a run with --resume: where an earlier run was interrupted, if the identity and the
+/// local bytes up to there are those of that run; otherwise at the first byte, with a note that
+/// says why. `what`: "put disk.img".
 tl::expected<TransferStart, Failure> start_resumed(const TransferOptions& options,
                                                    const Json& names, const Json& identity,
                                                    const ReadAt& read_at, const std::string& what);
-/// The thread that continues the checksum of `start`, which loses it; null: --checksum none.
+/// Starts the thread that continues the checksum of `start`, which is moved from; null: --checksum
+/// none.
 Result<std::unique_ptr<ChecksumThread>> start_checksum(TransferStart& start);
 
 /// The bytes that --verify compares.
@@ -89,12 +91,12 @@ struct Verification {
   ChecksumKind checksum = ChecksumKind::kSha256;
   std::string digest{};
   std::string what{};    ///< "put disk.img"
-  std::string remedy{};  ///< what to do where they are different
+  std::string remedy{};  ///< what to do if they differ
 };
 /// Reads the bytes of the region and compares them with the local ones.
 tl::expected<void, Failure> verify(const Verification& job);
 
-/// What a command prints when it is done.
+/// The result that a command prints at its end.
 struct TransferReport {
   std::string_view verb;  ///< "put", "got"
   const Region& region;

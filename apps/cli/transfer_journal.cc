@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Empty where the environment names none.
+/// Empty: the environment names none.
 fs::path state_folder() {
   const auto variable = [](const char* name) -> std::string_view {
     const char* const value = std::getenv(name);
@@ -46,7 +46,7 @@ std::string short_name(const Json& names) {
   return sum->digest().substr(0, 32);
 }
 
-/// Opens and locks the file. It may be removed in between by the process that had it locked.
+/// Opens and locks the file. The process that had it locked may remove it in between.
 Descriptor open_locked(const std::string& path) {
   constexpr int kTriesMax = 100;
   for (int i = 0; i < kTriesMax; ++i) {
@@ -70,7 +70,7 @@ std::string text_of_file(int fd) {
   }
 }
 
-/// Why two identities differ, by the key that does.
+/// The reason why two identities differ, by the first key that differs.
 struct Difference {
   std::string_view key;
   std::string_view clause;
@@ -181,7 +181,7 @@ void TransferJournal::summed(std::uint64_t end, const std::string& digest) {
 void TransferJournal::write_reached() {
   while (!digests_.empty() && digests_.front().end <= whole_) {
     const Digest& next = digests_.front();
-    // Where the line cannot be written, the next run begins at an earlier one.
+    // If the line cannot be written, the next run begins at an earlier one.
     if (append(Json{{"done", next.end}, {"digest", next.text}}) == 0) written_ = next.end;
     digests_.pop_front();
   }

@@ -18,47 +18,47 @@
 
 namespace remora::apps {
 
-/// The digests in a journal are those of each multiple of it, which no piece goes across.
+/// A journal has a digest for each multiple of this number, which no piece crosses.
 inline constexpr std::uint64_t kCheckpointBytes = std::uint64_t{16} << 20U;
 
-/// What `--resume` knows of a transfer that was interrupted: a file of lines, each a JSON object.
+/// The record of an interrupted transfer for `--resume`: a file of lines, each a JSON object.
 ///
 /// | line | contents |
 /// |---|---|
 /// | first | `names` as given to open(), and `identity`: what has to be the same for a run to go on
 /// | | each other | `done`: bytes transferred from the first one on; `digest`: their checksum |
 ///
-/// The last whole line counts, so that a process may end at any byte. The file is in
+/// The last complete line counts, so that a process may end at any byte. The file is in
 /// $REMORA_STATE_DIR, $XDG_STATE_HOME/remora or ~/.local/state/remora, named by the checksum of
 /// `names`, and locked while the transfer runs. moved() and summed() are thread-safe.
 class TransferJournal {
  public:
-  /// What an earlier run has left.
+  /// The state that an earlier run has left.
   struct Left {
     Json identity;
     std::uint64_t done = 0;
     std::string digest{};
   };
 
-  /// `names`: what tells this transfer from others. Fails where there is no folder for it, and
-  /// while another process has the same transfer under way.
+  /// `names` distinguishes this transfer from others. Fails if there is no folder for the journal,
+  /// or while another process runs the same transfer.
   static tl::expected<std::unique_ptr<TransferJournal>, Failure> open(const Json& names);
 
   [[nodiscard]] const std::optional<Left>& left() const noexcept { return left_; }
-  /// A clause that says why what was left does not fit to `identity`; empty: it does.
+  /// A clause that says why the state that was left does not fit `identity`; empty: it does.
   [[nodiscard]] std::string mismatch(const Json& identity) const;
-  /// Goes on from left()->done.
+  /// Continues from left()->done.
   void go_on();
-  /// Forgets what was left, and begins at the first byte.
+  /// Drops the state that was left, and begins at the first byte.
   tl::expected<void, Failure> begin(const Json& identity);
 
   /// A piece was transferred.
   void moved(const Piece& piece) REMORA_EXCLUDES(mutex_);
   /// The bytes before `end`, a multiple of kCheckpointBytes, have this digest.
   void summed(std::uint64_t end, const std::string& digest) REMORA_EXCLUDES(mutex_);
-  /// The bytes from which the next run would go on.
+  /// The offset from which the next run would continue.
   [[nodiscard]] std::uint64_t done() REMORA_EXCLUDES(mutex_);
-  /// The transfer is complete, or cannot go on.
+  /// The transfer is complete, or cannot continue.
   void remove() noexcept;
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
@@ -68,7 +68,7 @@ class TransferJournal {
         path_{std::move(path)},
         names_(std::move(names)) {}  // braces would make an array of it
   void load();
-  /// errno, or 0.
+  /// Returns errno, or 0.
   int append(const Json& line);
   void write_reached() REMORA_REQUIRES(mutex_);
 
@@ -77,13 +77,14 @@ class TransferJournal {
   Json names_;
   std::optional<Left> left_;
   detail::Mutex mutex_;
-  std::uint64_t whole_ REMORA_GUARDED_BY(mutex_) = 0;  ///< every byte before it was transferred
-  std::map<std::uint64_t, std::uint64_t> apart_ REMORA_GUARDED_BY(mutex_);  ///< begin, end: others
+  std::uint64_t whole_ REMORA_GUARDED_BY(mutex_) = 0;  ///< all bytes before it were transferred
+  std::map<std::uint64_t, std::uint64_t> apart_
+      REMORA_GUARDED_BY(mutex_);  ///< begin -> end: others
   struct Digest {
     std::uint64_t end;
     std::string text;
   };
-  std::deque<Digest> digests_ REMORA_GUARDED_BY(mutex_);  ///< that are not written yet
+  std::deque<Digest> digests_ REMORA_GUARDED_BY(mutex_);  ///< those not written yet
   std::uint64_t written_ REMORA_GUARDED_BY(mutex_) = 0;
 };
 

@@ -43,7 +43,7 @@ class CompareTarget final : public DownloadTarget {
     return ok_status();
   }
 
-  /// The difference that stands first.
+  /// The first difference.
   [[nodiscard]] Difference first() {
     const detail::MutexLock lock{mutex_};
     return first_;
@@ -55,7 +55,7 @@ class CompareTarget final : public DownloadTarget {
   Difference first_ REMORA_GUARDED_BY(mutex_);
 };
 
-/// For bytes whose checksum is all that is wanted.
+/// For bytes of which only the checksum is needed.
 class DropTarget final : public DownloadTarget {
  public:
   Status write(std::uint64_t /*at*/, std::span<const std::byte> /*bytes*/) override {

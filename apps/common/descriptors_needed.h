@@ -1,6 +1,6 @@
 #pragma once
 
-/// How many descriptors the clients that a configuration admits need.
+/// The number of descriptors for the clients that a configuration admits.
 
 #include <cstdint>
 
@@ -8,11 +8,11 @@
 
 namespace remora::apps {
 
-/// Of a server whose clients have one lane each.
+/// For a server whose clients have one lane each.
 [[nodiscard]] inline std::uint64_t descriptors_needed(const config::Limits& limits) noexcept {
-  /// Over rdma, a session's and a lane's; over the other transports no more.
+  /// Over rdma: those of a session and of a lane; the other transports need no more.
   constexpr std::uint64_t kEachConnection = 3;
-  /// Standard streams, the pool, listeners, threads' own, the metrics endpoint and its connections.
+  /// Standard streams, the pool, listeners, threads, the metrics endpoint and its connections.
   constexpr std::uint64_t kOwn = 128 + 512;
   return kOwn +
          kEachConnection * (2 * std::uint64_t{limits.sessions_max} + limits.pending_handshakes_max);

@@ -3,7 +3,7 @@
 namespace remora::apps {
 
 ExitCode exit_code_of(const Error& error) noexcept {
-  // A server was there, and did not let us in, or was not the one it should be.
+  // A server was there, but did not accept the client, or was not the right one.
   if (error.code() == Code::kConnectionRefused && error.reason() == Reason::kAuthentication)
     return ExitCode::kRefused;
   switch (error.code()) {

@@ -1,6 +1,7 @@
 #pragma once
 
-/// How the programs of Remora end: few codes, each a class of causes a script can act on.
+/// The exit codes of Remora's programs: few codes, each a class of causes on which a script can
+/// act.
 
 #include <cstdint>
 #include <string_view>
@@ -9,23 +10,23 @@
 
 namespace remora::apps {
 
-/// Exit statuses of remora and remora-server; the table in apps/docs/scripting.md is theirs. A
-/// program that a signal ended exits with 128 + the signal's number.
+/// Exit statuses of remora and remora-server; apps/docs/scripting.md has a table of them. A program
+/// that a signal ended exits with 128 + the signal's number.
 enum class ExitCode : std::uint8_t {
   kOk = 0,
-  kNotSwapped = 1,     ///< `cas`: another value stood there; `doctor --strict`: a warning
+  kNotSwapped = 1,     ///< `cas`: another value was there; `doctor --strict`: a warning
   kUsage = 2,          ///< the command line is wrong: option, argument, URI
-  kRefused = 3,        ///< it does not exist, or may not be done to it; `doctor`: a fault
+  kRefused = 3,        ///< no such object, or not allowed; `doctor`: a fault
   kConnection = 4,     ///< no server there, connection lost, timed out, address taken
   kLocal = 5,          ///< a file, memory or device of this machine, or a server's memory
   kIndeterminate = 6,  ///< a write or an atomic may or may not have taken effect
   kConfiguration = 7,  ///< the configuration file is wrong
   kDifferent = 8,      ///< `put --verify`, `get --verify`: the bytes are not the same
-  kInternal = 70,      ///< a bug of ours
+  kInternal = 70,      ///< a bug of the program
 };
 
-/// The class that `error` belongs to. Operations on local files end in " file" ("open file"): what
-/// is not found there is of this machine, not of the server.
+/// The class that `error` belongs to. Operations on local files end in " file" ("open file"): then
+/// kNotFound means a file of this machine, not an object of the server.
 [[nodiscard]] ExitCode exit_code_of(const Error& error) noexcept;
 
 /// One word, for JSON: "usage", "refused", "connection", "local", ….

@@ -8,7 +8,7 @@
 namespace remora::apps {
 namespace {
 
-/// The subcommand that was recognised last, and how it is called: "remora config check".
+/// The subcommand that was recognised last, and its full name: "remora config check".
 struct Chosen {
   const CLI::App* command;
   std::string call;
@@ -27,7 +27,7 @@ std::vector<const CLI::App*> subcommands_of(const CLI::App& command) {
   return command.get_subcommands([](const CLI::App*) { return true; });
 }
 
-/// Long options of `command` and of those it stands in: they may be written behind it too.
+/// The long options of `command` and of the enclosing commands: they may follow it, too.
 std::vector<std::string_view> options_of(const CLI::App* command) {
   std::vector<std::string_view> names;
   for (; command != nullptr; command = command->get_parent())
@@ -54,7 +54,7 @@ std::string unknown_command(const std::string& word, const CLI::App& command) {
          (near.empty() ? "" : "; did you mean '" + std::string{near} + "'?");
 }
 
-/// Empty when everything was recognised.
+/// The first word that is not recognised; empty: all are.
 std::string unknown_word(const CLI::App& app, const CLI::App& command) {
   for (const std::string& word : app.remaining(true)) {
     if (word.find_first_not_of('-') == std::string::npos) continue;  // "--" and "-"

@@ -1,15 +1,15 @@
 #pragma once
 
-/// The error of a command line, in one line that names the remedy.
+/// The error of a command line, as one line with the remedy.
 
 #include <CLI/CLI.hpp>
 #include <string>
 
 namespace remora::apps {
 
-/// Explains `error`, which `app.parse()` has thrown. A word that `app` does not know comes before
-/// everything else, since what is missing is often only mistyped; with the nearest known one. Ends
-/// with the --help that shows what is right. `program` is how the user calls it.
+/// Explains `error`, which `app.parse()` has thrown. An unknown word has priority, with the nearest
+/// known one, since a missing option is often only mistyped. Ends with the --help that shows the
+/// correct form. `program` is the name by which the user calls it.
 [[nodiscard]] std::string explain_usage(const CLI::App& app, const CLI::ParseError& error,
                                         const std::string& program);
 

@@ -4,7 +4,7 @@
 
 namespace remora::apps {
 
-/// As CMake's project() says: "0.1.0".
+/// The version of CMake's project(): "0.1.0".
 inline constexpr std::string_view kVersion = REMORA_VERSION;
 
 }  // namespace remora::apps

@@ -9,9 +9,9 @@
 namespace remora::apps::doctor {
 namespace {
 
-/// Host names shorter than this are words of other texts as well.
+/// Shorter host names occur as words of other texts.
 constexpr std::size_t kMinHostBytes = 3;
-/// Stands for each host name.
+/// Replaces each host name.
 constexpr std::string_view kMasked = "host";
 
 bool is_hexadecimal(char c) {
@@ -70,7 +70,7 @@ std::string AddressMask::mask_word(std::string_view word) {
   if (has_groups(word, 6, 2)) return name_for("mac", word);
   if (has_groups(word, 4, 4)) return name_for("guid", word);
   if (is_ipv4(word) || is_ipv6(word)) return name_for("address", word);
-  // "192.0.2.1:7471", "192.0.2.1." and "fe80::1:": what follows the address stays.
+  // "192.0.2.1:7471", "192.0.2.1." and "fe80::1:": the text after the address stays.
   const std::size_t colon = word.rfind(':');
   if (colon != std::string_view::npos && is_ipv4(word.substr(0, colon)) &&
       !is_common(word.substr(0, colon)))

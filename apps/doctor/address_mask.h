@@ -1,6 +1,6 @@
 #pragma once
 
-/// Texts without the addresses of a site.
+/// Removes the addresses of a site from texts.
 
 #include <functional>
 #include <map>
@@ -10,10 +10,9 @@
 
 namespace remora::apps::doctor {
 
-/// Replaces addresses by names that stay the same within one mask: two places with one address are
-/// seen to be equal. IPv4, IPv6 (also with a zone or in brackets), MAC addresses, GUIDs, and the
-/// host names that it was given. Addresses that are the same everywhere (loopback and unspecified
-/// ones) stay.
+/// Replaces addresses by names that stay the same within one mask, so that equal addresses get
+/// equal names. IPv4, IPv6 (also with a zone or in brackets), MAC addresses, GUIDs, and the given
+/// host names. Addresses that are the same everywhere (loopback and unspecified ones) stay.
 ///
 /// Thread safety: one thread at a time.
 class AddressMask {

@@ -1,7 +1,6 @@
 #pragma once
 
-/// The checks of `remora doctor`: each is a function of what a machine shows and of what is wanted
-/// of it.
+/// The checks of `remora doctor`: each is a function of the state of a machine and of its purpose.
 ///
 /// Thread safety: none keeps state. They block as reads of /proc and /sys do.
 
@@ -16,10 +15,10 @@
 
 namespace remora::apps::doctor {
 
-/// What the machine is to do. Borrows the configuration.
+/// The purpose of the machine. Borrows the configuration.
 struct Needs {
-  const config::ServerConfig* server = nullptr;  ///< of a server here; null: clients only
-  std::uint16_t port = 7471;                     ///< of the server, here or elsewhere
+  const config::ServerConfig* server = nullptr;  ///< of this machine; null: clients only
+  std::uint16_t port = 7471;                     ///< of the server, on this machine or another
 
   [[nodiscard]] bool needs_rdma() const noexcept {
     return server != nullptr && server->transports.rdma == config::Availability::kRequired;
@@ -29,15 +28,15 @@ struct Needs {
   }
 };
 
-/// What keeps rdma from working: red where rdma is required, or where a device is there and cannot
-/// be used; yellow where the other transports remain.
+/// The colour of a fault of rdma: red if rdma is required, or if there is a device that cannot be
+/// used; yellow if the other transports remain.
 [[nodiscard]] Colour rdma_fault(const Needs& needs, bool has_device) noexcept;
 
 /// Whether the port of the server's file is in use: the server may run already, and have the memory
 /// of its pool.
 [[nodiscard]] bool server_may_run(const Machine& machine, const config::ServerConfig& config);
 
-/// Whether this process runs in a container, as far as the container tells.
+/// Whether this process runs in a container, as far as that is visible.
 [[nodiscard]] bool in_container(const FileView& files);
 
 // node_checks.cc
@@ -61,7 +60,7 @@ struct Needs {
                                            const std::vector<DeviceView>& devices);
 [[nodiscard]] Findings check_lock_capability(const Machine& machine, const Needs& needs);
 [[nodiscard]] Findings check_huge_pages(const Machine& machine, const Needs& needs);
-/// Bytes of free reserved pages of 2 MiB, of which a server makes its pool unless told otherwise.
+/// Bytes of free reserved pages of 2 MiB, which a server uses for its pool by default.
 [[nodiscard]] std::uint64_t free_huge_bytes(const FileView& files);
 [[nodiscard]] Findings check_userfaultfd(const Machine& machine);
 [[nodiscard]] Findings check_memory_nodes(const Machine& machine,

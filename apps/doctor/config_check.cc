@@ -33,8 +33,7 @@ Finding pins_finding(const config::ServerConfig& config) {
   return finding;
 }
 
-/// Whether the pool is made of reserved huge pages, which are no part of the memory that is
-/// available.
+/// Whether the pool consists of reserved huge pages, which do not count as available memory.
 bool takes_reserved_pages(const FileView& files, const config::Pool& pool) {
   switch (pool.huge_pages) {
     case config::HugePages::kNever: return false;
@@ -48,7 +47,7 @@ bool takes_reserved_pages(const FileView& files, const config::Pool& pool) {
 Findings room_findings(const Machine& machine, const config::ServerConfig& config,
                        const config::CgroupFiles& groups) {
   Findings findings;
-  // A server that runs has taken its memory already.
+  // A running server has allocated its memory already.
   const bool may_run = server_may_run(machine, config);
   if (auto exceeded = config::exceeded_memory_limit(config, groups); exceeded && !may_run)
     findings.push_back(Finding{.id = "config.memory-limit",
@@ -85,7 +84,7 @@ Finding address_finding(const Machine& machine, std::string id, const std::strin
   finding.found = key + " " + place + ": " + std::strerror(number);
   finding.why = "the server does not start";
   if (number == EADDRINUSE) {
-    // The server itself, more often than not.
+    // Usually the server itself.
     finding.colour = Colour::kYellow;
     finding.why =
         "a server that runs already, or another program, has it; a second one does not "

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Whether a server with a configuration starts on this machine, and what it takes.
+/// Whether a server with a configuration starts on this machine, and the resources that it needs.
 
 #include <string>
 #include <vector>
@@ -18,8 +18,8 @@ namespace remora::apps::doctor {
 /// One finding for all faults of a file.
 [[nodiscard]] Findings config_faults(const std::string& file, const config::Diagnostics& faults);
 
-/// What only the machine can tell of a file without faults. Blocks; binds the server's port for a
-/// moment.
+/// The checks of a file without faults that depend on the machine. Blocks; binds the server's port
+/// for a moment.
 [[nodiscard]] Findings check_config(const Machine& machine, const config::ServerConfig& config,
                                     const std::vector<DeviceView>& devices,
                                     const config::CgroupFiles& groups = {});

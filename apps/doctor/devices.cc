@@ -138,7 +138,7 @@ std::vector<EthernetInterface> read_interfaces(const FileView& files) {
   return interfaces;
 }
 
-/// Without efa: its devices are none of the interface's, and have no reliable connections (RC).
+/// Without efa: its devices do not belong to the interface, and have no reliable connections (RC).
 std::string_view provider_module(std::string_view driver) noexcept {
   constexpr std::pair<std::string_view, std::string_view> kProviders[] = {
       {"mlx5_core", "mlx5_ib"}, {"mlx4_core", "mlx4_ib"},  {"bnxt_en", "bnxt_re"},

@@ -1,6 +1,6 @@
 #pragma once
 
-/// RDMA devices as the kernel shows them in /sys, and what only an open device tells.
+/// RDMA devices as the kernel shows them in /sys, and the properties that only an open device has.
 
 #include <cstdint>
 #include <string>
@@ -32,11 +32,11 @@ struct DeviceView {
   std::string name{};      ///< "mlx5_0"
   std::string uverbs{};    ///< "uverbs0"; empty: ib_uverbs does not serve it
   bool software = false;   ///< rxe or siw
-  std::string firmware{};  ///< empty: it does not say
+  std::string firmware{};  ///< empty: not reported
   std::string model{};     ///< hca_type, or the board's name
-  int memory_node = -1;    ///< -1: not said, as on machines with one
+  int memory_node = -1;    ///< -1: not reported, as on machines with one node
   std::vector<PortView> ports{};
-  std::string open_error{};  ///< why verbs could not open it; empty: it could, or was not asked
+  std::string open_error{};  ///< why verbs could not open it; empty: it could, or did not try
 };
 
 /// Sorted by name. Reads /sys/class/infiniband and /sys/class/infiniband_verbs.

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a check of `remora doctor` says.
+/// The result of a check of `remora doctor`.
 ///
 /// Thread safety: values and pure functions.
 
@@ -14,27 +14,27 @@ namespace remora::apps::doctor {
 
 enum class Colour : std::uint8_t {
   kGreen,
-  kNotChecked,  ///< it cannot be known here; `root_adds` says whether root could
-  kYellow,      ///< works, but slower or less than it could; or breaks later
-  kRed,         ///< something that was asked for does not work
+  kNotChecked,  ///< it cannot be checked here; `root_adds` says whether root could
+  kYellow,      ///< works, but slower or with less; or breaks later
+  kRed,         ///< a requested function does not work
 };
 /// "green", "not checked", "yellow", "red".
 [[nodiscard]] std::string_view to_string(Colour colour) noexcept;
 
-/// One answer of one check.
+/// One result of one check.
 struct Finding {
   std::string id{};  ///< stable, for scripts: "memlock"
   Colour colour = Colour::kGreen;
-  std::string found{};  ///< what was found, with its values
-  std::string why{};    ///< why it matters; empty where nothing is wrong
+  std::string found{};  ///< the observation, with its values
+  std::string why{};    ///< why it matters; empty: no fault
   std::string
       command{};  ///< mends it, or finds its cause, in a shell; every red and yellow one has it
   std::vector<std::string> details{};  ///< lines below it: each GID with its verdict
-  std::string root_adds{};             ///< what the same check sees for root; empty: nothing more
+  std::string root_adds{};             ///< what the same check finds for root; empty: nothing more
 };
 using Findings = std::vector<Finding>;
 
-/// The worst colour; green of none. kNotChecked counts as green.
+/// The worst colour; green without findings. kNotChecked counts as green.
 [[nodiscard]] Colour worst(const Findings& findings) noexcept;
 [[nodiscard]] std::size_t count(const Findings& findings, Colour colour) noexcept;
 /// Adds `more` at the end.

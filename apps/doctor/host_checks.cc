@@ -1,4 +1,4 @@
-// The process's limits, versions, the clock, and what a container has taken away.
+// The process's limits, versions, the clock, and restrictions of a container.
 
 #include <algorithm>
 #include <linux/capability.h>
@@ -14,7 +14,7 @@ namespace {
 /// Descriptors of a client with a few sessions of eight lanes.
 constexpr std::uint64_t kClientDescriptors = 256;
 
-/// The path of a library that this process has loaded; empty where it has not.
+/// The path of a library that this process has loaded; empty: it has not.
 std::string loaded_library(const FileView& files, std::string_view name) {
   const std::string maps = files.text("/proc/self/maps");
   const std::size_t at = maps.find("/" + std::string{name});
@@ -25,7 +25,7 @@ std::string loaded_library(const FileView& files, std::string_view name) {
   return maps.substr(from, end - from);
 }
 
-/// libibverbs.so.1.14.44.0 is that of rdma-core 44.
+/// The version of rdma-core: libibverbs.so.1.14.44.0 belongs to rdma-core 44.
 std::string rdma_core_version(const std::string& library) {
   std::size_t at = library.find(".so.");
   if (at == std::string::npos) return {};
@@ -58,8 +58,8 @@ Finding rdma_core_finding(const FileView& files) {
   return finding;
 }
 
-/// Whether processes are numbered apart from those of the machine. A container's own /proc shows no
-/// numbers but its own, and the first namespace has the same inode on every kernel
+/// Whether this process is in another PID namespace than the machine's first one. A container's
+/// /proc shows only its own process ids, and the first namespace has the same inode on every kernel
 /// (PROC_PID_INIT_INO).
 bool in_process_namespace(const FileView& files) {
   const std::string own = files.link("/proc/self/ns/pid");

@@ -21,7 +21,7 @@ struct NumberRange {
   std::uint64_t last = 0;  ///< less than `first`: none
 };
 
-/// Takes "0-3" or "8" and the comma behind it off the front of a list.
+/// Removes "0-3" or "8", with the following comma, from the front of a list.
 NumberRange take_range(std::string_view& list) {
   const std::size_t comma = list.find(',');
   const std::string_view part = without_blanks(list.substr(0, comma));

@@ -17,8 +17,8 @@ namespace {
 
 using config::format_size;
 
-/// Whether user identifiers are those of the machine: elsewhere capabilities hold for the user
-/// namespace alone, and the kernel asks for those of the machine where memory is pinned.
+/// Whether this process is in the machine's first user namespace: in another one capabilities are
+/// valid only there, and the kernel checks those of the machine when memory is pinned.
 bool in_first_user_namespace(const FileView& files) {
   const std::string map = files.text("/proc/self/uid_map");
   if (map.empty()) return true;
@@ -53,7 +53,7 @@ std::string raise_command(const ResourceLimit& limit, std::uint64_t needed) {
          "in again; a unit: LimitMEMLOCK=infinity; a container: --ulimit memlock=-1";
 }
 
-/// Pages that the pool of a running server has are no longer free, and yet not missing.
+/// Pages that the pool of a running server uses are not free, but not missing either.
 Finding unless_it_runs(const Machine& machine, const config::ServerConfig& config,
                        Finding finding) {
   if (!server_may_run(machine, config)) return finding;
@@ -67,7 +67,7 @@ Finding unless_it_runs(const Machine& machine, const config::ServerConfig& confi
 struct ReservedPages {
   std::uint64_t free = 0;
   std::uint64_t total = 0;
-  std::string folder{};  ///< where they are reserved; empty: they are those of vm.nr_hugepages
+  std::string folder{};  ///< where they are reserved; empty: by vm.nr_hugepages
 };
 
 /// Pages of a size that is not the machine's default, which has a folder of its own.
@@ -79,8 +79,8 @@ ReservedPages reserved_in(const FileView& files, std::string folder) {
   return {free, total, std::move(folder)};
 }
 
-/// Pages of 2 MiB, which servers take. /proc/meminfo counts those of the default size alone, and
-/// storage hosts are often booted with 1 GiB as that.
+/// Pages of 2 MiB, which servers use. /proc/meminfo counts only pages of the default size, and
+/// storage hosts are often booted with 1 GiB as the default.
 ReservedPages reserved_huge_pages(const FileView& files) {
   if (meminfo_bytes(files, "Hugepagesize").value_or(config::kHugePageBytes) !=
       config::kHugePageBytes)
@@ -91,7 +91,7 @@ ReservedPages reserved_huge_pages(const FileView& files) {
   return {pages("HugePages_Free"), pages("HugePages_Total"), {}};
 }
 
-/// For a pool of 1 GiB pages, which are counted apart from the others.
+/// For a pool of 1 GiB pages, which are counted separately.
 Finding check_gib_pages(const Machine& machine, const config::ServerConfig& config) {
   const std::uint64_t pool_bytes = config.pool.size_bytes;
   const auto [free, total, folder] =
@@ -119,7 +119,7 @@ std::vector<unsigned> memory_nodes(const FileView& files) {
   return nodes;
 }
 
-/// The distance of two nodes as the firmware tells it: 10 is the node itself. 0: not said.
+/// The distance of two nodes as the firmware reports it: 10 is the node itself. 0: not reported.
 std::uint64_t node_distance(const FileView& files, const std::vector<unsigned>& nodes,
                             unsigned from, unsigned to) {
   const std::string text =

@@ -1,4 +1,4 @@
-// Kernel modules, devices, and the files in /dev/infiniband by which a process reaches them.
+// Kernel modules, devices, and the files in /dev/infiniband by which a process uses them.
 
 #include <cerrno>
 #include <cstring>
@@ -56,7 +56,7 @@ std::string octal(mode_t mode) {
   }
 }
 
-/// The udev rule for one kind of node, written to a file and applied.
+/// The udev rule for one kind of device file, written to a file and applied.
 std::string udev_command(bool connection_manager) {
   const std::string rule = connection_manager ? R"(KERNEL=="rdma_cm", MODE="0666")"
                                               : R"(SUBSYSTEM=="infiniband_verbs", MODE="0666")";
@@ -108,7 +108,7 @@ Finding node_finding(const Machine& machine, const std::string& path, bool conne
   return finding;
 }
 
-/// The command that makes a device out of what the machine has.
+/// The command that makes a device from the hardware of the machine.
 Finding no_device(const Machine& machine, const Needs& needs) {
   Finding finding{.id = "device", .colour = rdma_fault(needs, false)};
   finding.found = "the kernel has no RDMA device";

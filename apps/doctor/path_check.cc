@@ -32,7 +32,7 @@ constexpr std::uint64_t kSwapOffset = 8192;
 constexpr std::uint64_t kStreamBytes = std::uint64_t{256} << 10U;
 constexpr int kLatencyReads = 200;
 constexpr int kStreamReads = 64;
-/// Of each of the two measurements.
+/// The time of each of the two measurements.
 constexpr std::chrono::seconds kMeasureFor{1};
 
 std::string label(TransportKind transport) { return std::string{to_string(transport)}; }
@@ -50,7 +50,7 @@ std::string address_text(const addrinfo& entry) {
   return text.data();
 }
 
-/// The address of this host from which packets to `entry` go, or errno. Sends nothing.
+/// The local address from which packets to `entry` are sent, or errno. Sends nothing.
 struct RouteAnswer {
   std::string source{};
   int error = 0;
@@ -118,7 +118,7 @@ Result<RegionInfo> create_scratch(const Session& session, TransportKind transpor
   spec.lifetime = Lifetime::kSession;
   spec.shm = transport == TransportKind::kShm;
   auto created = session.create_region(spec);
-  // A device without atomics, or an older server.
+  // The device has no atomics, or the server is older.
   if (!created && created.error().code() == Code::kUnsupported) {
     spec.atomic_domain = "none";
     created = session.create_region(spec);
@@ -126,7 +126,7 @@ Result<RegionInfo> create_scratch(const Session& session, TransportKind transpor
   return created;
 }
 
-/// The region of the URI, else the first that may be read over this transport.
+/// The region of the URI, otherwise the first region that may be read over this transport.
 std::string readable_region(const Session& session, const Uri& uri, TransportKind transport) {
   if (!uri.region.empty()) return uri.region;
   const auto regions = session.regions();
@@ -177,7 +177,7 @@ std::optional<Finding> try_block(const Region& region, TransportKind transport) 
       .command = "remora doctor URI --report FILE   # and report it"};
 }
 
-/// Zero stands there, since the region is new.
+/// The word is zero, since the region is new.
 std::optional<Finding> try_swap(const Region& region, TransportKind transport) {
   const auto old = region.compare_swap(ByteOffset{kSwapOffset}, 0, 42);
   if (!old) return broken_path(transport, old.error(), true);
@@ -250,7 +250,8 @@ std::string server_text(const Session& session) {
   return text;
 }
 
-/// All of one transport. True: it works. `server`: what the server has told, where it has.
+/// All checks of one transport. True: it works. `server`: the data that the server has sent, if it
+/// has.
 bool check_transport(const Engine& engine, const Uri& uri, TransportKind transport,
                      std::optional<ServerInfo>& server, Findings& findings) {
   const bool named = uri.transport != TransportKind::kAuto;

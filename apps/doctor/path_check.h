@@ -11,15 +11,15 @@ namespace remora::apps::doctor {
 /// The addresses of the host's name. Green: `found` has them. Blocks until name servers answer.
 [[nodiscard]] Findings check_name(const Uri& uri);
 
-/// Makes a transport that breaks, and that the server does not offer, no fault. A pure function.
+/// Removes the faults of a transport that the server does not offer. A pure function.
 void excuse_absent(Findings& findings, const ServerInfo& server);
 
-/// Connects over each transport (over the URI's alone where it names one), creates a region for the
-/// session where it may, and writes, reads, swaps and measures there; without the right to create,
-/// it reads from the region of the URI, or from the first that it may read. What it has created it
-/// removes; if it is killed, the region ends with its session.
-/// Blocks: each request and operation for the engine's deadlines, and at most two seconds of
-/// measuring for each transport.
+/// Connects over each transport (only over the URI's if it names one), creates a region for the
+/// session if it may, and writes, reads, swaps and measures there. Without the right to create, it
+/// reads from the region of the URI, or from the first region that it may read. It removes the
+/// region that it has created; if it is killed, the region ends with its session. Blocks: each
+/// request and operation for the engine's deadlines, and at most two seconds of measuring for each
+/// transport.
 [[nodiscard]] Findings check_path(const Engine& engine, const Uri& uri);
 
 }  // namespace remora::apps::doctor

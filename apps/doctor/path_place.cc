@@ -17,7 +17,7 @@ Place place_of_refusal(const Error& error) noexcept {
   }
 }
 
-/// A call of this host's: what a server answers names the request.
+/// Whether a call of this host failed: an answer of a server names the request.
 bool is_of_verbs(const Error& error) noexcept {
   return error.operation().starts_with("ibv_") || error.operation().starts_with("rdma_");
 }

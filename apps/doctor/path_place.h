@@ -1,6 +1,6 @@
 #pragma once
 
-/// At which step of the path to a server an error arose, and on which side.
+/// The step of the path to a server, and the side, at which an error arose.
 
 #include <cstdint>
 #include <string>
@@ -36,11 +36,11 @@ struct Place {
   Side side;
 };
 
-/// Of an error of connecting, creating and opening. A pure function.
+/// The place of an error of connecting, creating or opening. A pure function.
 [[nodiscard]] Place place_of(const Error& error) noexcept;
 
-/// The transport is not there for this pair of hosts, which is no fault where none was named:
-/// shm to another host, rdma without a device on one of the two.
+/// Whether this pair of hosts does not have the transport, which is no fault if the user has named
+/// none: shm to another host, rdma without a device on one of the two.
 [[nodiscard]] bool is_absent(const Error& error) noexcept;
 
 /// A finding for a path that breaks: the step, the side, the error with its remedy. `named`: the

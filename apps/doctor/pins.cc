@@ -6,7 +6,7 @@
 namespace remora::apps::doctor {
 namespace {
 
-/// Control buffers of a session, on either side.
+/// Control buffers of a session, on each side.
 constexpr std::uint64_t kSessionBytes = std::uint64_t{320} << 10U;
 /// Bounce slots and zeroes of a client.
 constexpr std::uint64_t kClientBytes = (std::uint64_t{2} << 20U) + (std::uint64_t{256} << 10U);
@@ -19,8 +19,9 @@ std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) noexcept {
   return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/// What the grants of `sessions` sessions pin, of which each has `each` bytes open. Those that
-/// prove one key share the registrations of a region, as long as they open it with the same rights.
+/// The bytes that the grants of `sessions` sessions pin, if each session has `each` bytes open.
+/// Sessions that prove one key share the registrations of a region, as long as they open it with
+/// the same rights.
 std::uint64_t pinned_by_grants(const config::ServerConfig& config, std::uint64_t sessions,
                                std::uint64_t each) noexcept {
   const std::uint64_t unshared = saturating_product(sessions, each);

@@ -21,7 +21,7 @@ std::string port_name(const DeviceView& device, const PortView& port) {
   return device.name + " port " + std::to_string(port.number);
 }
 
-/// The first interface that a GID of the port belongs to.
+/// The first interface to which a GID of the port belongs.
 std::string interface_of(const PortView& port) {
   for (const GidRow& row : port.gids)
     if (!row.interface.empty()) return row.interface;
@@ -32,7 +32,7 @@ std::string or_placeholder(std::string interface) {
   return interface.empty() ? "INTERFACE" : std::move(interface);
 }
 
-/// What makes a port active.
+/// The command that makes a port active.
 std::string command_for_link(const PortView& port) {
   if (port.link_layer == "InfiniBand") {
     if (port.state == "INIT") return "sudo systemctl start opensm   # on one host of the subnet";
@@ -120,7 +120,7 @@ Finding gid_finding(const FileView& files, const DeviceView& device, const PortV
 
 Findings check_ports(const Machine& /*machine*/, const Needs& needs,
                      const std::vector<DeviceView>& devices) {
-  // One cable of a NIC with two ports is enough.
+  // For a NIC with two ports one cable is enough.
   Colour fault = rdma_fault(needs, true);
   if (fault == Colour::kRed && any_active(devices)) fault = Colour::kYellow;
   Findings findings;

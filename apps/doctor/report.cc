@@ -56,7 +56,7 @@ void print_device(std::ostream& out, const DeviceView& device) {
   }
 }
 
-/// Chosen values alone: a value that is not named here does not come into a report.
+/// Selected values only: other values are not in a report.
 void print_config(std::ostream& out, const config::ServerConfig& config) {
   const config::Transports& transports = config.transports;
   const config::Limits& limits = config.limits;
@@ -81,7 +81,7 @@ void print_file(std::ostream& out, const FileView& files, const std::string& pat
   out << "-- " << path << '\n' << (text ? *text : std::string{"(cannot be read)"}) << '\n';
 }
 
-/// Modules of RDMA alone: others tell of the machine and say nothing about it.
+/// Modules of RDMA only: others describe the machine and do not help.
 void print_modules(std::ostream& out, const FileView& files) {
   out << "-- modules\n";
   for (const std::string& name : files.list("/sys/module"))

@@ -1,4 +1,4 @@
-// What stands between clients and a server of this machine: firewall, sockets, the service's unit.
+// The firewall, sockets and service unit between clients and a server of this machine.
 
 #include <algorithm>
 #include <cerrno>
@@ -22,7 +22,7 @@ bool is_word_character(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-/// Whether a number stands in the rules by itself.
+/// Whether the rules contain this number as a word.
 bool names_number(std::string_view rules, std::string_view number) {
   for (std::size_t at = rules.find(number); at != std::string_view::npos;
        at = rules.find(number, at + 1)) {
@@ -33,7 +33,7 @@ bool names_number(std::string_view rules, std::string_view number) {
   return false;
 }
 
-/// Whether a rule drops or rejects all that reaches it.
+/// Whether a rule drops or rejects all packets that reach it.
 bool ends_all(std::string_view rule) {
   constexpr std::string_view kCounter = "counter packets ";
   if (rule.starts_with(kCounter)) {
@@ -44,8 +44,8 @@ bool ends_all(std::string_view rule) {
   return rule == "drop" || rule == "reject" || rule.starts_with("reject with ");
 }
 
-/// Whether a chain of hook input drops what no rule accepts: by its policy, or by a last rule, as
-/// that of firewalld.
+/// Whether a chain of hook input drops packets that no rule accepts: by its policy, or by a last
+/// rule, as in firewalld.
 bool drops_input(std::string_view rules) {
   for (std::size_t at = rules.find("hook input"); at != std::string_view::npos;
        at = rules.find("hook input", at + 1)) {
@@ -62,7 +62,7 @@ bool drops_input(std::string_view rules) {
   return false;
 }
 
-/// Lets a port in, by the program that manages the rules.
+/// The command that opens a port, for the program that manages the rules.
 std::string let_in(std::string_view rules, std::string_view protocol, std::string_view port) {
   const std::string place = std::string{port} + "/" + std::string{protocol};
   if (rules.find("table inet firewalld") != std::string_view::npos)
@@ -72,21 +72,21 @@ std::string let_in(std::string_view rules, std::string_view protocol, std::strin
          std::string{port} + " accept";
 }
 
-/// Packets of RoCE pass the firewall where the kernel itself sends and receives them. A NIC takes
-/// them off the wire before.
+/// If the kernel itself sends and receives packets of RoCE, they pass the firewall. With a NIC they
+/// do not.
 bool any_software(const std::vector<DeviceView>& devices) {
   return std::any_of(devices.begin(), devices.end(),
                      [](const DeviceView& device) { return device.software; });
 }
 
-/// The folder in which clients and servers of this user meet over shm.
+/// The folder of the sockets by which clients and servers of this user use shm.
 std::string runtime_folder(const SystemCalls& calls) {
   for (const char* const name : {"REMORA_RUNTIME_DIR", "XDG_RUNTIME_DIR"})
     if (const auto value = calls.environment(name); value && !value->empty()) return *value;
   return "/tmp/remora-" + std::to_string(calls.effective_user());
 }
 
-/// An installed unit with its drop-in files, later assignments behind earlier ones.
+/// An installed unit with its drop-in files, later assignments after earlier ones.
 std::optional<std::string> unit_text(const FileView& files) {
   const std::string unit{kUnit};
   std::optional<std::string> text;
@@ -101,7 +101,7 @@ std::optional<std::string> unit_text(const FileView& files) {
   return text;
 }
 
-/// The last assignment of a key in a unit; empty where there is none.
+/// The last assignment of a key in a unit; empty: none.
 std::string unit_value(std::string_view text, std::string_view key) {
   std::string value;
   while (!text.empty()) {
@@ -114,7 +114,7 @@ std::string unit_value(std::string_view text, std::string_view key) {
   return value;
 }
 
-/// systemd's sizes have K, M, G, T behind them, or are `infinity`, and may be SOFT:HARD.
+/// systemd's sizes end in K, M, G or T, or are `infinity`, and may be SOFT:HARD.
 std::uint64_t unit_bytes(std::string_view value) {
   if (value.starts_with("infinity")) return kUnlimited;
   const std::uint64_t number = leading_number(value).value_or(0);
@@ -193,7 +193,8 @@ Findings check_sockets(const Machine& machine) {
   for (const std::string& name : machine.files.list(folder)) {
     if (!name.starts_with("remora-") || !name.ends_with(".sock")) continue;
     const std::string path = prefix + name;
-    // Asked only where the kernel does not list it: a server would take the question for a client.
+    // Connects only if the kernel does not list the socket: a server would take the connection for
+    // a client.
     if (listening.find(path) == std::string::npos &&
         machine.calls.connect_error(path) == ECONNREFUSED)
       stale += " " + path;

@@ -74,7 +74,7 @@ class ProcessCalls final : public SystemCalls {
     const int descriptor = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (descriptor < 0) return errno;
     const int yes = 1;
-    // As servers do: connections of before that linger do not keep the port.
+    // As servers do: lingering earlier connections do not block the port.
     ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     const bool listens =
         ::bind(descriptor, found->ai_addr, found->ai_addrlen) == 0 && ::listen(descriptor, 1) == 0;

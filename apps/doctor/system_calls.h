@@ -27,7 +27,7 @@ class SystemCalls {
 
   [[nodiscard]] virtual uid_t effective_user() const = 0;
   [[nodiscard]] virtual std::optional<FileStatus> status(const std::string& path) const = 0;
-  /// errno of opening it for reading and writing; 0: it can be opened. Closes it at once.
+  /// errno of opening the path for reading and writing; 0: it can be opened. Closes it at once.
   [[nodiscard]] virtual int open_error(const std::string& path) const = 0;
   /// errno of connecting to a Unix socket of messages; 0: a process listens.
   [[nodiscard]] virtual int connect_error(const std::string& path) const = 0;
@@ -38,7 +38,7 @@ class SystemCalls {
   /// errno of userfaultfd(2) for user-mode faults; 0: it works.
   [[nodiscard]] virtual int userfaultfd_error() const = 0;
   [[nodiscard]] virtual std::optional<std::string> environment(const std::string& name) const = 0;
-  /// `nft list ruleset`; nothing where it fails. Runs a program.
+  /// `nft list ruleset`; empty: it failed. Runs a program.
   [[nodiscard]] virtual std::optional<std::string> firewall_rules() const = 0;
 };
 

@@ -8,7 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/// By a thread of the engine. What is told here is not told again by requests that fail for it.
+/// Called by a thread of the engine. Requests that fail for the reason logged here do not log it
+/// again.
 static void on_session(void* context, const remora_session_event* event) {
   Device* const device = context;
   const char* const why = remora_reason_name(event->reason);
@@ -32,11 +33,11 @@ static void on_session(void* context, const remora_session_event* event) {
           "start nbdkit again to use the new memory",
           event->server);
       break;
-    default: break;  // of a server that is about to stop, its own log tells
+    default: break;  // a server's own log reports its stop
   }
 }
 
-/// Lines of the library, by a thread of its own.
+/// Lines of the library, in a thread of its own.
 static void on_log(void* context, int level, uint64_t at_ns, const char* text, size_t length) {
   (void)context;
   (void)at_ns;
@@ -145,7 +146,7 @@ static bool wait_until_settled(Device* device, uint64_t until_ns) {
     if (code != REMORA_OK && code != REMORA_TIMED_OUT) return false;
     if (nbdkit_nanosleep(0, kPauseNs) == -1) return false;
     if (code == REMORA_OK && remora_region_connected(device->region) != 0) {
-      // A smaller number of another thread only means that a request looks once more.
+      // A smaller number of another thread only means that a request checks once more.
       atomic_store(&device->settled, in_doubt);
       return true;
     }
@@ -165,10 +166,10 @@ bool device_may_begin(Device* device, uint64_t* until_ns) {
   const bool doubtful = atomic_load(&device->in_doubt) != atomic_load(&device->settled);
   return (!doubtful && remora_region_connected(device->region) != 0) ||
          device_may_repeat(device, REMORA_CONNECTION_LOST, until_ns) ||
-         atomic_load(&device->ended);  // the library says at once why
+         atomic_load(&device->ended);  // the library returns the reason at once
 }
 
-/// NBD knows few errors. It has none for a time that is over, and nbdkit would make EINVAL of it.
+/// NBD has few errors. It has none for a time-out, and nbdkit would make EINVAL of it.
 static int errno_of(int code, int reason) {
   if (code == REMORA_NO_RIGHT || reason == REMORA_REASON_NO_RIGHT) return EROFS;
   if (code == REMORA_OUT_OF_RANGE || reason == REMORA_REASON_OUT_OF_RANGE) return ENOSPC;
@@ -177,7 +178,7 @@ static int errno_of(int code, int reason) {
   return EIO;
 }
 
-/// Whether the log has nothing about this kind of failure yet, since the session was resumed.
+/// Whether the log has no failure of this kind yet since the session was resumed.
 static bool is_new(Device* device, int code) {
   if (code == REMORA_STALE_REGION || code == REMORA_CONNECTION_LOST) return false;  // on_session()
   const uint_least64_t bit = UINT64_C(1) << ((unsigned)code % 64);

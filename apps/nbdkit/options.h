@@ -16,10 +16,12 @@ typedef struct Options {
   bool readonly;
 } Options;
 
-/// One parameter. `value` lives as long as the plugin. 0; -1: wrong, and nbdkit has the message.
+/// Sets one parameter. `value` lives as long as the plugin. Returns 0, or -1: the value is wrong,
+/// and nbdkit has the message.
 int set_option(Options* options, const char* key, const char* value);
 
-/// After the last parameter. 0; -1: the URI is missing, and nbdkit has the message.
+/// Called after the last parameter. Returns 0, or -1: the URI is missing, and nbdkit has the
+/// message.
 int check_options(const Options* options);
 
 /// Frees what set_option() has allocated.

@@ -1,5 +1,5 @@
-/// nbdkit-remora-plugin: a region of a Remora server as a block device. The functions that nbdkit
-/// calls, in the order of its manual page nbdkit-plugin(3).
+/// nbdkit-remora-plugin: a region of a Remora server as a block device. The functions are in the
+/// order of the manual page nbdkit-plugin(3).
 
 #include <nbdkit-plugin.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ static const char* export_description(void* handle) {
   return device.description;
 }
 
-/// Every length and offset is allowed. The block of the region is preferred where NBD allows it.
+/// Every length and offset is allowed. The block of the region is preferred if NBD allows it.
 static int block_size(void* handle, uint32_t* minimum, uint32_t* preferred, uint32_t* maximum) {
   (void)handle;
   const uint64_t block = device.info.block_bytes;
@@ -74,19 +74,19 @@ static int can_write(void* handle) {
   return device.writable ? 1 : 0;
 }
 
-/// All connections use one session, and nothing is kept back in this process.
+/// All connections use one session, and this process caches no bytes.
 static int can_multi_conn(void* handle) {
   (void)handle;
   return 1;
 }
 
-/// Over tcp and shm no zeroes travel.
+/// Over tcp and shm zeroes are not sent as bytes.
 static int zero_is_fast(void* handle) {
   (void)handle;
   return device.transport != REMORA_TRANSPORT_RDMA ? 1 : 0;
 }
 
-/// There is nothing to fetch: nbdkit then answers that it is done.
+/// There is no cache to fill: nbdkit then answers success.
 static int can_cache(void* handle) {
   (void)handle;
   return NBDKIT_CACHE_NATIVE;
@@ -111,7 +111,7 @@ static int flush(void* handle, uint32_t flags) {
   return carry_out(handle, &request);
 }
 
-/// Also for trim: what is trimmed reads as zeroes.
+/// Also for trim: trimmed bytes read as zeroes.
 static int zero(void* handle, uint32_t count, uint64_t offset, uint32_t flags) {
   (void)flags;
   const Request request = {.kind = kZero, .offset = offset, .length = count};

@@ -7,8 +7,8 @@
 
 #include "write_order.h"
 
-/// Longer requests gain nothing by a common doorbell. They go by themselves, over all lanes, and
-/// over rdma their memory may have to be registered first, which no other request waits for.
+/// Longer requests gain nothing by a common doorbell. They are posted separately, over all lanes,
+/// and over rdma their memory may have to be registered first, for which no other request waits.
 enum { kMaxQueuedBytes = 64 * 1024 };
 
 Connection* connection_open(Device* device, unsigned depth) {
@@ -19,7 +19,7 @@ Connection* connection_open(Device* device, unsigned depth) {
   }
   made->device = device;
   // Over shm a request is a copy, which its own thread makes. While the session is interrupted
-  // there may be no queue: then the requests go without one.
+  // there may be no queue: then requests do not use one.
   if (device->transport != REMORA_TRANSPORT_SHM)
     made->queue = shared_queue_create(device->region, depth);
   return made;
@@ -49,10 +49,10 @@ static int attempt(const Connection* connection, const Request* request, remora_
   return REMORA_INTERNAL;
 }
 
-/// Whether to wait on: nbdkit does not stop, and the client of the request has not gone.
+/// Whether to continue waiting: nbdkit does not stop, and the client of the request has not gone.
 static bool client_waits(void) { return nbdkit_nanosleep(0, 1000000) == 0; }
 
-/// Not every failure fills the error in: what an earlier attempt has left there is not its own.
+/// Not every failure fills in the error: it must not keep that of an earlier attempt.
 static void clear(remora_error* error) {
   error->size = sizeof *error;
   error->reason = REMORA_REASON_NONE;
@@ -66,7 +66,8 @@ static int end_unsent(remora_error* error, const char* why) {
   return REMORA_CONNECTION_LOST;
 }
 
-/// Repeated while the server can still come back. Code and `error`: of the last attempt.
+/// Repeats while the server can still return. Returns the code of the last attempt, with its
+/// `error`.
 static int attempt_repeatedly(const Connection* connection, const Request* request,
                               remora_error* error) {
   Device* const device = connection->device;

@@ -22,11 +22,11 @@ typedef struct Request {
   const void* from;  ///< of kWrite
 } Request;
 
-/// NULL: there is no memory, and nbdkit has the message.
+/// NULL: no memory, and nbdkit has the message.
 Connection* connection_open(Device* device, unsigned depth);
 void connection_close(Connection* connection);
 
-/// Any thread; blocks until the request has ended: its memory is not used any more. It is repeated
-/// while its server can still come back. A write waits for earlier ones of other connections that
-/// it overlaps. 0; -1: nbdkit has the error.
+/// Any thread; blocks until the request has ended, and its memory is not used any more. The request
+/// is repeated while its server can still return. A write waits for earlier overlapping writes of
+/// other connections. Returns 0, or -1: nbdkit has the error.
 int carry_out(const Connection* connection, const Request* request);

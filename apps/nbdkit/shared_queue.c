@@ -16,21 +16,21 @@ typedef struct Transfer {
   remora_error* error;
   int code;
   bool done;
-  pthread_cond_t wake;  ///< it is done, or its thread has to drive the queue
+  pthread_cond_t wake;  ///< it is done, or its thread must drive the queue
   struct Transfer* before;
   struct Transfer* after;
 } Transfer;
 
 struct SharedQueue {
-  remora_queue* queue;  ///< used by the driving thread alone
+  remora_queue* queue;  ///< used only by the driving thread
   pthread_mutex_t mutex;
   // Guarded by `mutex`:
   bool driven;
-  bool to_submit;  ///< operations were taken that no submit has handed over
+  bool to_submit;  ///< operations were taken that are not submitted
   size_t in_flight;
-  Transfer* first;  ///< all that have not ended, in the order in which they came
+  Transfer* first;  ///< all that have not ended, in the order of their arrival
   Transfer* last;
-  Transfer* first_waiting;  ///< from here on they have not been handed over; NULL: all have
+  Transfer* first_waiting;  ///< from here on they are not in the queue; NULL: all are
 };
 
 SharedQueue* shared_queue_create(const remora_region* region, size_t depth) {
@@ -68,7 +68,7 @@ static void append(SharedQueue* queue, Transfer* transfer) {
   if (queue->first_waiting == NULL) queue->first_waiting = transfer;
 }
 
-/// Its thread may return, and end the transfer's life, once the mutex is unlocked.
+/// Its thread may return, and the transfer may end, once the mutex is unlocked.
 static void end(SharedQueue* queue, Transfer* transfer, int code) {
   if (transfer->before != NULL)
     transfer->before->after = transfer->after;
@@ -93,15 +93,15 @@ static void take_waiting(SharedQueue* queue) {
         next->into != NULL
             ? remora_queue_read(queue->queue, next->offset, next->into, next->length, NULL, tag)
             : remora_queue_write(queue->queue, next->offset, next->from, next->length, NULL, tag);
-    if (ticket == 0) break;  // the queue is full, or cannot be used: collect() tells
+    if (ticket == 0) break;  // the queue is full, or unusable: collect() notices
     queue->first_waiting = next->after;
     queue->to_submit = true;
     ++queue->in_flight;
   }
 }
 
-/// One doorbell for all that wait. Unlocks the mutex meanwhile. After a failure the driving thread
-/// tries again, behind the pause of collect().
+/// Submits all waiting operations with one doorbell. Unlocks the mutex meanwhile. After a failure
+/// the driving thread tries again, after the pause of collect().
 static void hand_over(SharedQueue* queue) {
   take_waiting(queue);
   if (!queue->to_submit) return;
@@ -111,15 +111,15 @@ static void hand_over(SharedQueue* queue) {
   queue->to_submit = status != REMORA_OK;
 }
 
-/// The queue cannot be used any more: none of its operations is in flight.
+/// The queue cannot be used any more: no operation of it is in flight.
 static void end_all(SharedQueue* queue) {
   while (queue->first != NULL) end(queue, queue->first, REMORA_CLOSED);
   queue->in_flight = 0;
   queue->to_submit = false;
 }
 
-/// Waits for at least one completion, and ends the transfers of all that have come. Unlocks the
-/// mutex while it waits.
+/// Waits for at least one completion, and ends the transfers of all completions. Unlocks the mutex
+/// while it waits.
 static void collect(SharedQueue* queue) {
   remora_completion found[kMaxCompletions];
   size_t count = 0;
@@ -137,11 +137,11 @@ static void collect(SharedQueue* queue) {
     --queue->in_flight;
     end(queue, ended, found[i].code);
   }
-  // A queue that takes nothing although it is empty cannot be used either.
+  // A queue that takes no operation although it is empty cannot be used either.
   if (status == REMORA_CLOSED || (count == 0 && queue->in_flight == 0)) end_all(queue);
 }
 
-/// Drives the queue until `own` has ended, then has the thread of the oldest transfer go on.
+/// Drives the queue until `own` has ended, then lets the thread of the oldest transfer continue.
 static void drive(SharedQueue* queue, const Transfer* own) {
   queue->driven = true;
   while (!own->done) {

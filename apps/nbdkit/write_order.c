@@ -9,7 +9,7 @@ struct WriteOrder {
   pthread_mutex_t mutex;
   pthread_cond_t ended;  ///< waits by CLOCK_MONOTONIC
   // Guarded by `mutex`:
-  OrderedWrite* first;  ///< also those that wait, in the order in which they came
+  OrderedWrite* first;  ///< with those that wait, in the order of their arrival
   OrderedWrite* last;
   unsigned waiting;  ///< threads that wait for `ended`
 };
@@ -74,7 +74,7 @@ static bool overlap(const OrderedWrite* one, const OrderedWrite* other) {
   return one->offset < other->offset + other->length && other->offset < one->offset + one->length;
 }
 
-/// Each write waits for earlier ones alone, so that the first of all never waits.
+/// Each write waits only for earlier ones, so the first write of all never waits.
 static bool has_to_wait(const OrderedWrite* write) {
   for (const OrderedWrite* at = write->before; at != NULL; at = at->before)
     if (at->connection != write->connection && overlap(at, write)) return true;
@@ -95,8 +95,8 @@ static struct timespec next_look(void) {
   return at;
 }
 
-/// Locks the mutex meanwhile: until `at`, or until the write no longer has to wait. Whether it
-/// still has to.
+/// Unlocks the mutex while it waits: until `at`, or until the write no longer has to wait. Returns
+/// whether it still has to.
 static bool wait_until(WriteOrder* order, const OrderedWrite* write, struct timespec at) {
   int status = 0;
   pthread_mutex_lock(&order->mutex);

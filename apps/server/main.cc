@@ -1,4 +1,4 @@
-/// remora-server: offers this machine's memory, as a YAML file says, until it is told to stop.
+/// remora-server: offers this machine's memory, as configured in a YAML file, until it is stopped.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -53,8 +53,8 @@ struct Options {
   bool check = false;
 };
 
-/// The file that tells a script which port was bound. Written at once (a reader never sees half of
-/// it), removed with the object, unless a later server has put another one there.
+/// The file that tells a script which port was bound. Written atomically (a reader never sees a
+/// part of it), removed with the object, unless a later server has replaced it.
 class PortFile {
  public:
   explicit PortFile(std::string path) : path_{std::move(path)} {}
@@ -90,7 +90,8 @@ class PortFile {
   bool written_ = false;
 };
 
-/// Where the file has the setting of `rdma` with which `subject` begins: "rdma.pkey=0x8001 on ...".
+/// The place in the file of the `rdma` setting with which `subject` begins: "rdma.pkey=0x8001 on
+/// ...".
 std::string place_of_setting(std::string_view subject, const config::ServerConfig& configuration) {
   const std::string key{subject.substr(0, subject.find('='))};
   const auto found = configuration.origins.find(key);
@@ -99,7 +100,7 @@ std::string place_of_setting(std::string_view subject, const config::ServerConfi
   return key + " is set at " + config::printable(origin.file) + ":" + std::to_string(origin.line);
 }
 
-/// The remedy for an error of Server::start(), where the error itself does not know the file.
+/// The remedy for an error of Server::start() that does not know the file.
 std::string start_advice(const Error& error, const config::ServerConfig& configuration) {
   switch (error.code()) {
     case Code::kAddressInUse: return "or change listen.port or metrics.address";
@@ -109,7 +110,7 @@ std::string start_advice(const Error& error, const config::ServerConfig& configu
                  : "lower pool.size, or free memory";
     case Code::kNotFound:
     case Code::kUnsupported: {
-      // Their own text says it all.
+      // The text of these errors is complete.
       if (error.operation() == "pool.warm_restart")
         return "run it under systemd with FileDescriptorStoreMax=, or under a supervisor with "
                "--warm-fd";
@@ -131,8 +132,8 @@ std::string start_advice(const Error& error, const config::ServerConfig& configu
   }
 }
 
-/// `refused`: transports that were tried and left out. They are the cause when none is left, or
-/// when a region wants one of them.
+/// `refused`: transports that were tried and left out. They are the cause if none is left, or if a
+/// region needs one of them.
 int fail_to_start(const Options& options, const config::ServerConfig& configuration,
                   const Error& error, const std::vector<RefusedTransport>& refused = {}) {
   std::string text = "cannot start with " + options.config_path + ": " + error.message();
@@ -173,7 +174,7 @@ void log_ready(const Server& server, const config::ServerConfig& configuration) 
              {{"address", *configuration.metrics.address}});
 }
 
-/// A signal to stop has come while the server started: nothing of it is left.
+/// A signal to stop has arrived while the server started, which has released everything.
 int stopped_while_starting(int signal, const Error& error) {
   const bool populating = error.operation() == "populate memory";
   log_info("server.start_stopped",
@@ -186,7 +187,7 @@ int stopped_while_starting(int signal, const Error& error) {
   return to_int(ExitCode::kOk);
 }
 
-/// With pool.warm_restart: leaves the memory to the next process whatever ends this one, unless the
+/// With pool.warm_restart: leaves the memory to the next process however this one ends, unless the
 /// server was stopped for good before.
 class MemoryLeft {
  public:
@@ -202,13 +203,13 @@ class MemoryLeft {
   Server* server_;
 };
 
-/// Blocks until the server has been told to stop, and has stopped.
+/// Blocks until the server has been asked to stop, and has stopped.
 int serve_until_stopped(const Options& options, const config::ServerConfig& configuration,
                         Signals& signals, Server& server) {
   config::ServerConfig running = configuration;
   const MemoryLeft left{server, configuration.pool};
   PortFile port_file{options.port_file};
-  // Told to stop by the time it serves, it is never ready.
+  // A server that is asked to stop before it serves is never reported as ready.
   if (!signals.stop_token().stop_requested()) {
     if (!options.port_file.empty())
       if (const Status written = port_file.write(server.port()); !written)
@@ -218,7 +219,7 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
                            config::format_size(configuration.pool.size_bytes));
     signals.on_hang_up([&] { reload(options.config_path, running, server); });
   }
-  // What goes on without it is better than a server that does not serve.
+  // A server without a watchdog is better than none.
   auto watchdog = Watchdog::start([&server] { return server.alive(); });
   if (!watchdog)
     log_warn("watchdog.none", "watchdog: " + watchdog.error().message(),
@@ -244,7 +245,7 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
   return to_int(ExitCode::kOk);
 }
 
-/// Where this process finds the memory of the one before, and leaves its own; null: nowhere.
+/// The store that has the memory of the previous process, and gets that of this one; null: none.
 Result<std::shared_ptr<DescriptorStore>> descriptor_store(const Options& options) {
   if (options.warm_fd >= 0) return store_of_supervisor(options.warm_fd);
   return store_of_service_manager();
@@ -300,7 +301,7 @@ int run(const Options& options) {
       complain("warning: " + *exceeded);
     return to_int(ExitCode::kOk);
   }
-  // The reader of a pipe may end at any time: what is written to it then is an error of that write.
+  // The reader of a pipe may end at any time: then a write to it must fail.
   ::signal(SIGPIPE, SIG_IGN);
   log_to_stderr(configuration->log);
   for (const std::string& secret : config::exposed_secrets(*configuration))

@@ -1,8 +1,8 @@
 #pragma once
 
-/// Returns free memory to the system after many clients have left. malloc keeps what was freed
-/// between blocks that are in use, so that a server would stay as large as with the most clients it
-/// ever had.
+/// Returns free memory to the system after many clients have left. malloc keeps freed memory
+/// between blocks in use, so that a server would stay as large as with its highest number of
+/// clients.
 
 #include <cstdint>
 #include <functional>
@@ -10,21 +10,21 @@
 
 namespace remora::apps {
 
-/// Of one thread.
+/// For one thread.
 class MemoryReturn {
  public:
-  /// So many looks in a row return memory: sessions that have ended are released a little later,
-  /// and those whose clients may come back after limits.session_keep.
+  /// Memory is returned after this many quiet checks in a row: sessions that have ended are
+  /// released a little later, and those whose clients may return after limits.session_keep.
   static constexpr unsigned kLooks = 4;
-  /// Fewer sessions than that are not worth it.
+  /// If fewer sessions have left, nothing is returned.
   static constexpr std::uint64_t kMinLeft = 16;
 
-  /// `trim` returns what is free.
+  /// `trim` returns the free memory.
   explicit MemoryReturn(std::function<void()> trim) : trim_{std::move(trim)} {}
 
-  /// At regular intervals: there are so many sessions now. Calls `trim` when the server is quiet,
-  /// no session having come or gone since the last look, and a quarter of the most sessions since
-  /// the last time have left.
+  /// Called at regular intervals with the present number of sessions. Calls `trim` when the server
+  /// is quiet (the number has not changed since the last check), and a quarter of the highest
+  /// number since the last trim has left.
   void look(std::uint64_t sessions);
 
  private:

@@ -23,7 +23,7 @@ namespace {
 
 bool is_of_clients(std::string_view key) { return key == "clients" || key.starts_with("clients["); }
 
-/// Keys that differ and are not among those which are taken, the first few by name.
+/// The keys that differ and cannot be applied now; only the first few are named.
 std::string waiting(const config::ServerConfig& running, const config::ServerConfig& read,
                     bool clients_are_taken) {
   constexpr std::size_t kMaxNamed = 10;
@@ -37,7 +37,7 @@ std::string waiting(const config::ServerConfig& running, const config::ServerCon
   return found;
 }
 
-/// The limits that a running server takes. Returns what is told of them: empty where none differs.
+/// Applies the limits that can change. Returns a text of the changes; empty: none.
 std::string take_limits(const config::Limits& read, config::ServerConfig& running,
                         const Server& server) {
   config::ServerConfig after = running;
@@ -70,7 +70,7 @@ std::string take(const std::string& path, config::ServerConfig& running, const S
     return "the configuration has faults: nothing was read again";
   }
   const auto before = running.log.level;
-  // Whichever of the two says more, so that this is heard of.
+  // The more verbose of the two levels, so that this line is logged.
   spdlog::set_level(std::min(level_of(before), level_of(read->log.level)));
   for (const std::string& secret : config::exposed_secrets(*read))
     log_warn("config.secret_exposed", secret);

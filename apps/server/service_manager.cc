@@ -19,7 +19,8 @@ namespace {
 
 using NotifyClock = std::chrono::steady_clock;
 
-/// Waits until the socket has room, as errno of the call before says. False: it does not get any.
+/// Waits until the socket has room, if errno of the last call says that it has none. False: it gets
+/// none.
 bool await_room(int socket, NotifyClock::time_point until) noexcept {
   if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS) return false;
   const int why = errno;
@@ -35,7 +36,7 @@ Error not_sent(Operation operation) {
   return Error{timed_out ? Code::kTimedOut : Code::kSystem, operation}.with_errno(errno);
 }
 
-/// Of NOTIFY_SOCKET. Errors: kUnsupported.
+/// The address in NOTIFY_SOCKET. Errors: kUnsupported.
 Result<std::pair<sockaddr_un, socklen_t>> address_of_service_manager() noexcept {
   const char* const variable = std::getenv("NOTIFY_SOCKET");
   const Error none{Code::kUnsupported, "NOTIFY_SOCKET"};
@@ -82,7 +83,7 @@ Status send_to_service_manager(std::string_view state, int fd,
   const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return not_sent("socket");
   Status sent;
-  // Connected, since poll(2) tells only then whether the reader's queue has room.
+  // Connected, since only then poll(2) tells whether the reader's queue has room.
   while (sent && ::connect(socket, reinterpret_cast<const sockaddr*>(&address->first),
                            address->second) != 0)
     if (!await_room(socket, until)) sent = not_sent("connect");

@@ -1,8 +1,8 @@
 #pragma once
 
 /// SIGTERM and SIGINT as an orderly request to stop, also while the server starts. The second one
-/// asks to expedite_stop and still leaves nothing behind (GNU timeout sends two at once); the third
-/// ends the process. SIGHUP asks to read the configuration again.
+/// requests expedite_stop, which still releases everything (GNU timeout sends two at once); the
+/// third one ends the process. SIGHUP requests that the configuration is read again.
 
 #include <chrono>
 #include <csignal>
@@ -16,12 +16,12 @@
 
 namespace remora::apps {
 
-/// Keeps SIGHUP from ending the process: a service manager may send it as soon as the process is
-/// there. First in main(); Signals takes one that has come meanwhile.
+/// Prevents SIGHUP from ending the process: a service manager may send it as soon as the process
+/// exists. Called first in main(); Signals handles a SIGHUP that has come meanwhile.
 void hold_hang_up() noexcept;
 
-/// Blocks SIGTERM, SIGINT and SIGHUP and waits for them on a thread of its own. Make it before any
-/// other thread, since threads inherit what is blocked. One a process.
+/// Blocks SIGTERM, SIGINT and SIGHUP and waits for them on its own thread. Make it before any other
+/// thread, since threads inherit blocked signals. One for each process.
 class Signals {
  public:
   /// Errors: kSystem with Reason::kNoThread, kOutOfMemory.
@@ -30,17 +30,17 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  /// Requested at the first SIGTERM or SIGINT.
+  /// A stop is requested at the first SIGTERM or SIGINT.
   [[nodiscard]] std::stop_token stop_token() const noexcept { return stop_.get_token(); }
-  /// Blocks until the first SIGTERM or SIGINT, and returns which it was.
+  /// Blocks until the first SIGTERM or SIGINT, and returns its number.
   int wait();
   /// The same, and calls `tick` each `period` meanwhile.
   int wait(std::chrono::nanoseconds period, const std::function<void()>& tick);
 
   /// The action at the second one, on the thread of the signals: at once if it has come already.
-  /// Null: nothing; when this returns, what was set before does not run and will not.
+  /// Null: no action; on return the former action does not run and will not run.
   void on_second(std::function<void()> action);
-  /// The same for each SIGHUP; one that has come before there is an action is kept for it.
+  /// The same for each SIGHUP; a SIGHUP that has come before there is an action is kept for it.
   void on_hang_up(std::function<void()> action);
 
  private:
@@ -53,7 +53,7 @@ class Signals {
   std::stop_source stop_;
   detail::Mutex mutex_;
   detail::Condition first_came_;
-  /// 0: none yet.
+  /// The first signal; 0: none yet.
   int first_ REMORA_GUARDED_BY(mutex_) = 0;
   int received_ REMORA_GUARDED_BY(mutex_) = 0;
   std::function<void()> second_ REMORA_GUARDED_BY(mutex_);

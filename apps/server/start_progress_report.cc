@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::chrono::seconds kLogPeriod{2};
 constexpr std::chrono::milliseconds kNotifyPeriod{500};
-/// More than any step takes: populating 64 MiB, registering 1 GiB.
+/// Longer than any step takes: populating 64 MiB, registering 1 GiB.
 constexpr std::chrono::microseconds kMoreTime{std::chrono::minutes{1}};
 
 std::string text_of(const StartProgress& progress) {
@@ -50,7 +50,7 @@ void StartProgressReport::tell(const StartProgress& progress) {
   }
   if (!notifies) return;
   notified_ = now;
-  // It does not wait for room: the next one says the same and more.
+  // Does not wait for room: the next report contains this one.
   notify_service_manager(
       "STATUS=" + text + "\nEXTEND_TIMEOUT_USEC=" + std::to_string(kMoreTime.count()),
       std::chrono::milliseconds{0});

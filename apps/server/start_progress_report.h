@@ -1,6 +1,6 @@
 #pragma once
 
-/// How far the start of the server is, for the log and the service manager.
+/// The progress of the server's start, for the log and the service manager.
 
 #include <chrono>
 
@@ -17,7 +17,7 @@ class StartProgressReport {
 
  private:
   using Clock = std::chrono::steady_clock;
-  Clock::time_point logged_ = Clock::now();  ///< a start that is quick writes no line
+  Clock::time_point logged_ = Clock::now();  ///< a quick start writes no line
   Clock::time_point notified_{};
   StartProgress::Step step_ = StartProgress::Step::kPool;
 };

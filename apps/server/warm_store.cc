@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::chrono::seconds kStorePatience{5};
 /// FileDescriptorStoreMax= of systemd/remora-server.service.in, for a service manager that does not
-/// say its own ($FDSTORE, from systemd 254 on).
+/// report its own limit ($FDSTORE, from systemd 254 on).
 constexpr std::uint64_t kMaxOfUnit = 4200;
 /// Source: sd_listen_fds(3).
 constexpr int kFirstListenDescriptor = 3;
@@ -40,7 +40,7 @@ std::string remove_text(std::string_view name) {
   return "FDSTOREREMOVE=1\nFDNAME=" + std::string{name};
 }
 
-/// Counts what is stored: the service manager drops what is beyond `max`, and does not say so.
+/// Counts the stored descriptors: the service manager drops those beyond `max` without an error.
 class ServiceManagerStore final : public DescriptorStore {
  public:
   explicit ServiceManagerStore(std::uint64_t max) : max_{max} {}

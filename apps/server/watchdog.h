@@ -17,7 +17,7 @@ namespace remora::apps {
 /// does nothing. Source: sd_watchdog_enabled(3).
 class Watchdog {
  public:
-  /// Server::alive(), as a rule; its own thread calls it.
+  /// Usually Server::alive(); the watchdog's own thread calls it.
   using Alive = std::function<Status()>;
   /// Errors: those of start_thread().
   static Result<std::unique_ptr<Watchdog>> start(Alive alive);
@@ -36,7 +36,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-/// The period of WATCHDOG_USEC, where it is for this process; none: no pings are wanted.
+/// The period of WATCHDOG_USEC, if it is for this process; empty: no pings are requested.
 [[nodiscard]] std::chrono::microseconds watchdog_period() noexcept;
 
 }  // namespace remora::apps

@@ -1,4 +1,4 @@
-// The clients that the server accepts, and how they prove their identity.
+// Keys for the clients that the server accepts, and for the proof of their identity.
 
 #include <array>
 #include <optional>

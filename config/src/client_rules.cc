@@ -27,7 +27,7 @@ void check_key(const std::string& path, const std::optional<SecretKey>& key,
                const std::string& file, bool required, Report& report) {
   const std::string named_by = path + "_file";
   if (!report.good(path) || !report.good(named_by) || key) return;
-  // A struct filled by hand, or text in memory: no function has read the file.
+  // A struct filled by hand, or text in memory, for which no function has read the file.
   if (!file.empty())
     report.fault(named_by, "has not been read: load_server() does, else set the key");
   else if (required)

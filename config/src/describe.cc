@@ -35,19 +35,19 @@ class Printer {
     const bool any_set = std::any_of(all.begin(), all.end(), [&](const Key& key) {
       return parent(key.path) == map.path && key.read(config_, {});
     });
-    // A map without a value would be refused where this is read back.
+    // The parser would refuse a map without a value.
     if (!any_set) return print_line("# " + std::string{map.path} + ":", "not set");
     text_.append(map.path).append(":\n");
     for (const Key& key : keys())
       if (parent(key.path) == map.path) print_value(key, std::string{key.path}, "  ", {});
   }
 
-  // `path` is the list's own, `margin` what stands before it.
+  // `path` is that of the list, `margin` the text before it.
   void print_list(const Key& list, const std::string& path, const std::string& margin, At outer) {
     const std::size_t count = list.count(config_, outer);
     const std::string name = margin + std::string{leaf(list.path)} + ":";
     if (count == 0) {
-      // An empty list of some keys would say something else.
+      // For some keys an empty list has another meaning.
       print_line(list.min == 0 ? name + " []" : margin + "# " + std::string{leaf(list.path)} + ":",
                  list.min == 0 ? "default" : "not set");
       return;

@@ -19,7 +19,7 @@ bool has_mode(const std::filesystem::path& path, mode_t mode) {
   return ::stat(path.c_str(), &status) == 0 && (status.st_mode & mode) != 0;
 }
 
-// Its mode lets every user read it, and those of the folders above let every user get there.
+// Its mode lets every user read it, and the modes of the folders above let every user reach it.
 bool readable_by_all(const std::string& file) {
   std::error_code failed;
   const auto path = std::filesystem::canonical(file, failed);
@@ -54,7 +54,7 @@ std::vector<ExposedSecret> find_exposed(const ServerConfig& config) {
     if (!key.secret) continue;
     const Key* const named = find_key(std::string{key.path} + "_file");
     for_each_place(config, key, [&](const std::string& path, At at) {
-      // Written in the file itself, and not taken from the environment.
+      // The secret is written in the file itself, and not taken from the environment.
       if (const auto here = config.origins.find(path); here != config.origins.end() &&
                                                        here->second.environment.empty() &&
                                                        readable_by_all(here->second.file))

@@ -72,7 +72,7 @@ bool is_host_name(std::string_view text) {
     if (dot == std::string_view::npos) break;
     rest.remove_prefix(dot + 1);
   }
-  // 10.0.0.300 is a mistyped address and no name.
+  // 10.0.0.300 is a mistyped address, not a name.
   return !std::all_of(label.begin(), label.end(), is_digit);
 }
 

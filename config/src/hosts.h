@@ -1,6 +1,6 @@
 #pragma once
 
-/// Syntax of names that other parts give: hosts and RDMA devices. Nothing is looked up.
+/// The syntax of names of hosts and RDMA devices. Names are not looked up.
 
 #include <string>
 #include <string_view>
@@ -14,7 +14,7 @@ bool is_host(std::string_view text);
 /// Names divided by commas, without the spaces around them.
 std::vector<std::string> host_names(std::string_view text);
 
-/// At most 64 host names as host_names() takes them; each may be `*`.
+/// At most 64 host names, as host_names() splits them; each may be `*`.
 bool are_host_names(std::string_view text);
 
 /// 1 to 63 of `A-Z a-z 0-9 . _ -`, as the kernel names RDMA devices.

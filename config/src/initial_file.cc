@@ -61,7 +61,7 @@ std::string comment_lines(std::string_view text, const std::string& margin) {
   return result;
 }
 
-// Each line behind `margin` and a `# `.
+// Each line after `margin` and a `# `.
 std::string as_comment(const std::string& text, const std::string& margin = {}) {
   std::string result;
   std::istringstream lines{text};
@@ -70,7 +70,7 @@ std::string as_comment(const std::string& text, const std::string& margin = {}) 
   return result;
 }
 
-// A value for a key that has to be written and has no default.
+// A value for a key that must be written and has no default.
 std::string placeholder(const Key& key) {
   if (key.type == KeyType::kSize) return "1GiB";
   if (key.type == KeyType::kChoices) return "[" + std::string{key.words[0]} + "]";
@@ -117,7 +117,7 @@ class InitialFile {
     return text.append(" Accepted: ").append(range).append(".");
   }
 
-  // `in_comment`: the whole block is one, and what is a default stands in it as if it were set.
+  // `in_comment`: the whole block is a comment, and defaults are written in it as if they were set.
   [[nodiscard]] std::string value_line(const Key& key, const std::string& margin,
                                        bool in_comment) const {
     const std::string name{leaf(key.path)};
@@ -144,7 +144,7 @@ class InitialFile {
     return text;
   }
 
-  // The list with one element, whose first key stands behind the dash.
+  // The list with one element, whose first key follows the dash.
   [[nodiscard]] std::string list_lines(const Key& list, bool in_comment) const {
     const std::string inner = "    ";
     std::string element = members(std::string{list.path} + "[]", inner, in_comment);

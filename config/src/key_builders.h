@@ -31,13 +31,13 @@ constexpr std::uint64_t kSecond = 1'000 * kMillisecond;
 constexpr std::uint64_t kMinute = 60'000 * kMillisecond;
 constexpr std::uint64_t kHour = 60 * kMinute;
 
-/// How a key reaches its field.
+/// The functions by which a key reaches its field.
 struct Access {
   void (*write)(ServerConfig&, At, const Value&);
   std::optional<Value> (*read)(const ServerConfig&, At);
 };
 
-// Made in place: GCC 12 takes the move of a temporary Value for a use of what was never set.
+// Made in place: GCC 12 takes the move of a temporary Value for a use of an unset variable.
 template <typename T, typename Source>
 std::optional<Value> holding(Source&& source) {
   return std::optional<Value>{std::in_place, std::in_place_type<T>, std::forward<Source>(source)};
@@ -110,7 +110,7 @@ constexpr Access secret_key(Field /*field*/) {
           }};
 }
 
-/// Not set where it is 0.
+/// Not set if the field is 0.
 template <typename Field>
 constexpr Access optional_number(Field field) {
   Access access = number(field);
@@ -121,7 +121,7 @@ constexpr Access optional_number(Field field) {
   return access;
 }
 
-/// Not set where the field is empty; every number means something.
+/// Not set if the field is empty; every number has a meaning.
 template <typename Field>
 constexpr Access settable_number(Field /*field*/) {
   return {[](ServerConfig& c, At at, const Value& v) {
@@ -135,7 +135,7 @@ constexpr Access settable_number(Field /*field*/) {
           }};
 }
 
-/// Not set where it is empty.
+/// Not set if the field is empty.
 template <typename Field>
 constexpr Access optional_text(Field field) {
   Access access = text(field);
@@ -146,7 +146,7 @@ constexpr Access optional_text(Field field) {
   return access;
 }
 
-/// A map's or list's own entry.
+/// The entry of a map or list itself.
 constexpr Key group(std::string_view path, KeyType type, std::string_view help,
                     std::uint64_t max = 0) {
   Key key;
@@ -181,7 +181,7 @@ constexpr Key free_text(std::string_view path, std::string_view accepts,
   return key;
 }
 
-/// One name or a list of them; `single_only` are words that stand in no list.
+/// One name or a list of names; `single_only` are words that are not allowed in a list.
 constexpr Key names(std::string_view path, std::string_view accepts,
                     bool (*check)(std::string_view), std::span<const std::string_view> single_only,
                     std::uint64_t max, Access access, std::string_view help) {

@@ -9,7 +9,7 @@ namespace remora::config {
 [[nodiscard]] bool is_pkey(std::string_view value);
 /// `none`, or an endpoint.
 [[nodiscard]] bool is_metrics_address(std::string_view value);
-/// Of characters that a header of a request can carry.
+/// Only characters that a header of a request can carry.
 [[nodiscard]] bool is_token(std::string_view value);
 [[nodiscard]] bool is_password(std::string_view value);
 [[nodiscard]] bool is_user(std::string_view value);

@@ -1,4 +1,4 @@
-// Places, accepted values and the written form of one key.
+// The places, accepted values and written form of one key.
 
 #include <algorithm>
 #include <array>
@@ -47,7 +47,7 @@ std::string check_names(const Key& key, const std::vector<std::string>& names) {
   return wrong;
 }
 
-// Words that YAML or a reader might take for something else are put in quotes.
+// Words that YAML or a reader might take for another type are written in quotes.
 std::string yaml_scalar(std::string_view value) {
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -211,8 +211,8 @@ std::string yaml_text(const Key& key, const Value& value) {
     case KeyType::kDuration: return format_duration(std::get<std::chrono::nanoseconds>(value));
     case KeyType::kText:
     case KeyType::kChoice:
-      // A server that reads this back reports that the secret is missing: it does not start with
-      // none.
+      // A server that reads this back reports that the secret is missing, so it does not start
+      // without one.
       return key.secret ? "${HIDDEN}" : yaml_scalar(std::get<std::string>(value));
     case KeyType::kChoices: {
       const auto& words = std::get<std::vector<std::string>>(value);

@@ -22,7 +22,7 @@ namespace remora::config {
 using Value = std::variant<bool, std::uint64_t, std::chrono::nanoseconds, std::string,
                            std::vector<std::string>>;
 
-/// Which element of a list is meant; of a list within a list's elements, `inner`.
+/// The index of an element of a list; `inner`: the index in a list within that element.
 struct At {
   std::size_t item = 0;
   std::size_t inner = 0;
@@ -38,18 +38,18 @@ struct Key {
   /// kNumber; kSize in bytes; kDuration in nanoseconds; kList and kNames in elements.
   std::uint64_t min = 0;
   std::uint64_t max = 0;
-  /// kChoice, kChoices; kNames: words that stand alone, not in a list.
+  /// kChoice, kChoices; kNames: words that are not allowed in a list.
   std::span<const std::string_view> words;
   std::string_view accepts;                   ///< kText, kNames: for people
-  bool (*check)(std::string_view) = nullptr;  ///< kText; each of kNames
+  bool (*check)(std::string_view) = nullptr;  ///< kText; each name of kNames
   std::string_view help;
   bool secret = false;    ///< kText: its value is never shown
-  bool discreet = false;  ///< kText: a value that is wrong is not shown
-  /// kText: the field can only hold what is right, and read() tells only whether it is set.
+  bool discreet = false;  ///< kText: a wrong value is not shown
+  /// kText: the field can only hold a valid value, and read() only tells whether it is set.
   bool typed = false;
   /// Scalars only. `at` is ignored for keys that are in no list.
   void (*write)(ServerConfig& config, At at, const Value& value) = nullptr;
-  /// Empty where the field is not set.
+  /// Empty if the field is not set.
   std::optional<Value> (*read)(const ServerConfig& config, At at) = nullptr;
   /// kList only.
   void (*resize)(ServerConfig& config, At at, std::size_t count) = nullptr;
@@ -78,15 +78,15 @@ void for_each_place(const ServerConfig& config, const Key& key,
 /// The accepted values, in words.
 std::string range_text(const Key& key);
 
-/// The value of the key in a file that does not name it, as YAML; empty where there is none.
+/// The value of the key in a file that does not name it, as YAML; empty: none.
 std::string standard_text(const Key& key);
 
-/// Empty when `value` is in the key's range, else what is wrong with it.
+/// Empty if `value` is in the key's range, otherwise the fault.
 std::string check_value(const Key& key, const Value& value);
-/// The same for names[index] of a kNames, which are right up to there.
+/// The same for names[index] of a kNames; the names before it are valid.
 std::string check_name(const Key& key, const std::vector<std::string>& names, std::size_t index);
 
-/// The value as YAML: plain where that is safe, else in double quotes.
+/// The value as YAML: plain if that is safe, otherwise in double quotes.
 std::string yaml_text(const Key& key, const Value& value);
 
 }  // namespace remora::config

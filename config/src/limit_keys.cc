@@ -1,4 +1,4 @@
-// Bounds on the resources that clients can use.
+// Keys for the limits on the resources that clients can use.
 
 #include <array>
 #include <cstdint>

@@ -66,7 +66,7 @@ std::string join_path(const std::string& path, std::string_view name) {
 // Walks the tree along the key table and fills the struct.
 class Binder {
  public:
-  // `read_files`: whether `file` is one, so that those it names may be read, too.
+  // `read_files`: whether `file` is a file, so that the files that it names may be read, too.
   Binder(const std::string& file, const Environment& environment, bool read_files)
       : file_{file}, environment_{environment}, read_files_{read_files}, report_{file} {}
 
@@ -103,7 +103,7 @@ class Binder {
       }
       const auto [first, is_new] = seen.emplace(name.scalar, name.place.line);
       const Key* const key = find_key(join_path(table_path, name.scalar));
-      // A dotted key would be found by its path although it stands in the wrong map.
+      // A dotted key would be found by its path although it is in the wrong map.
       const bool known = key != nullptr && leaf(key->path) == name.scalar;
       const std::string key_path = join_path(path, known ? name.scalar : printable(name.scalar));
       if (!is_new)
@@ -151,7 +151,7 @@ class Binder {
       const bool here = parent(key.path) == table_path;
       if (here && key.required && !report_.written(key_path) && !meant_.contains(key_path))
         report_.fault(key_path, "required: " + range_text(key));
-      // A map that is left out altogether takes its required members with it.
+      // If a map is left out, its required members are missing, too.
       if (!here && key.required && table_path.empty() &&
           key.path.find("[]") == std::string_view::npos && !report_.written(parent(key.path)) &&
           !meant_.contains(std::string{parent(key.path)}))
@@ -208,7 +208,7 @@ class Binder {
     for (std::size_t i = 0; i < node.items.size(); ++i) {
       const YamlNode& item = node.items[i];
       const std::string item_path = path + "[" + std::to_string(i) + "]";
-      // yaml-cpp places an empty element at whatever comes next.
+      // yaml-cpp gives an empty element the place of the next token.
       report_.note_place(item_path, item.kind == YamlNode::Kind::kNull ? node.place : item.place);
       if (item.kind == YamlNode::Kind::kMap)
         bind_map(item, item_path, table_path, nested ? At{outer.item, i} : At{i, 0});
@@ -241,7 +241,7 @@ class Binder {
     store(Value{std::move(words)}, key, path, at, variables);
   }
 
-  // A fault stands at the element that it is about.
+  // A fault has the place of its element.
   void bind_names(const YamlNode& node, const Key& key, const std::string& path, At at) {
     const bool single = node.kind == YamlNode::Kind::kScalar;
     if (!single && node.kind != YamlNode::Kind::kSequence) {
@@ -253,7 +253,7 @@ class Binder {
     std::vector<std::string> names;
     std::string variables;
     for (const YamlNode& item : items) {
-      // yaml-cpp places an empty element at whatever comes next.
+      // yaml-cpp gives an empty element the place of the next token.
       const Place& place = item.kind == YamlNode::Kind::kNull ? node.place : item.place;
       if (item.kind != YamlNode::Kind::kScalar) {
         report_.fault_at(place, path, "expected a name, found " + std::string{describe(item.kind)});
@@ -333,7 +333,7 @@ class Binder {
     }
   }
 
-  // The fault of the file, or empty.
+  // The fault of the file; empty: none.
   std::string read_secret_file(const Key& key, At at, const std::string& name) {
     if (key.typed) {
       const auto secret = read_key_file(beside(file_, name));
@@ -354,7 +354,7 @@ class Binder {
     return wrong;
   }
 
-  // The name of the file is said already.
+  // The message already contains the name of the file.
   static std::string explain_key_file(const Error& error) {
     if (error.system_errno() != 0) return error.with_subject({}).message();
     return std::string{error.operation()};

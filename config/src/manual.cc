@@ -10,7 +10,7 @@
 namespace remora::config {
 namespace {
 
-// With the characters that scdoc takes for marks.
+// Escapes the characters that scdoc takes for marks.
 std::string scdoc_text(std::string_view text) {
   std::string result;
   for (const char c : text) {

@@ -1,4 +1,4 @@
-// The pool, and the regions of the file.
+// Keys for the pool, and for the regions of the file.
 
 #include <algorithm>
 #include <array>

@@ -10,7 +10,7 @@
 namespace remora::config {
 namespace {
 
-/// Names of one version's files. Version 1 says "none" by a number near 2^63.
+/// Names of one version's files. In version 1 a number near 2^63 means "none".
 struct Version {
   const char* limit;
   const char* used;
@@ -26,7 +26,7 @@ std::istringstream contents(const std::string& file) {
   return std::istringstream{remora::detail::read_file(file.c_str()).value_or("")};
 }
 
-/// Empty for "max", and where there is no such file.
+/// Empty for "max", and if there is no such file.
 std::optional<std::uint64_t> number_in(const std::string& file) {
   std::uint64_t number = 0;
   std::istringstream stream = contents(file);
@@ -34,7 +34,7 @@ std::optional<std::uint64_t> number_in(const std::string& file) {
   return number;
 }
 
-/// Bytes of files that the group has cached; the kernel gives them up before it kills a process.
+/// Bytes of files that the group has cached; the kernel drops them before it kills a process.
 std::uint64_t cached_bytes(const std::string& folder, const Version& version) {
   std::uint64_t sum = 0;
   std::istringstream stream = contents(folder + "/memory.stat");
@@ -44,10 +44,10 @@ std::uint64_t cached_bytes(const std::string& folder, const Version& version) {
   return sum;
 }
 
-/// Looks at the group at `root` + `path` and at those above it.
+/// Reads the group at `root` + `path` and those above it.
 void look_up(const std::string& root, std::string path, const Version& version,
              std::optional<MemoryLimit>& least) {
-  // A group outside of what this process sees is told as "/..": the root stands for it.
+  // A group outside of the view of this process is shown as "/..": the root stands for it.
   if (path.find("/..") != std::string::npos) path = "/";
   while (true) {
     const std::string folder = path == "/" ? root : root + path;

@@ -1,4 +1,4 @@
-// Where clients connect, over which transports, and how those use the network.
+// Keys for the address, the transports and the use of the network.
 
 #include <array>
 #include <charconv>
@@ -28,7 +28,7 @@ constexpr std::array kProtectionWords{"auto"sv, "registrations"sv, "windows"sv,
 constexpr std::array kAnyDeviceWords{"auto"sv};
 constexpr std::array kMtuWords{"256"sv, "512"sv, "1024"sv, "2048"sv, "4096"sv};
 
-// The word for "no device named" is `auto`, in the struct it is the empty list.
+// The word for "no device named" is `auto`; in the struct it is the empty list.
 constexpr Access kRdmaDevice{[](ServerConfig& c, At, const Value& v) {
                                auto names = std::get<std::vector<std::string>>(v);
                                if (names.size() == 1 && names[0] == kAnyDeviceWords[0])

@@ -8,7 +8,7 @@
 namespace remora::config {
 namespace {
 
-/// One setting, as a number of the width of the widest.
+/// One setting, as a number of the widest type.
 struct Setting {
   std::string_view name;
   std::uint16_t min;

@@ -1,4 +1,4 @@
-/// What a running server takes of its file on SIGHUP, key by key.
+/// The keys of its file that a running server applies on SIGHUP.
 
 #include <array>
 #include <string>
@@ -9,7 +9,7 @@
 namespace remora::config {
 namespace {
 
-// A rule counts for the key, or for all keys below it that have none of their own.
+// A rule applies to the key, or to all keys below it that have no rule of their own.
 constexpr std::array kRules{
     ReloadRule{"listen", false, "Listeners are bound at the start, before memory is touched."},
     ReloadRule{"transports", false, "Listeners, devices and threads are opened at the start."},

@@ -19,18 +19,18 @@ class Report {
  public:
   explicit Report(std::string file) : file_{std::move(file)} {}
 
-  /// `path` is written in the file, its value at `place`. The root's path is empty.
+  /// `path` is written in the file, with its value at `place`. The root's path is empty.
   void note_place(const std::string& path, const Place& place);
   [[nodiscard]] bool written(std::string_view path) const;
   /// The place of `path`, or of the nearest enclosing map that is written; line 0 without a file.
   [[nodiscard]] Place place(std::string_view path) const;
 
-  /// Adds a fault where `path` stands, or at `place`, and marks `path` bad.
+  /// Adds a fault at the place of `path`, or at `place`, and marks `path` bad.
   void fault(const std::string& path, std::string message);
   void fault_at(const Place& place, const std::string& path, std::string message);
-  /// Marks without a message of its own.
+  /// Marks the path without a message of its own.
   void mark_bad(const std::string& path) { bad_.insert(path); }
-  /// Neither `path` nor anything around it is bad.
+  /// Whether neither `path` nor a map or list around it is bad.
   [[nodiscard]] bool good(std::string_view path) const;
 
   /// Sorted by place.

@@ -1,4 +1,4 @@
-// What the server reports of itself: its log and its metrics.
+// Keys for the reports of the server: its log and its metrics.
 
 #include <array>
 #include <optional>
@@ -75,7 +75,7 @@ constexpr std::array kReportKeys{
                      "`Authorization: Bearer TOKEN`.")),
     free_text("metrics.token_file", "a file, seen from this file's folder", is_file_name,
               kMetricsTokenFile, "A file with `token`, instead."),
-    // A file that says user: NAME:PASSWORD must not bring the password into a log.
+    // A file with user: NAME:PASSWORD must not bring the password into a log.
     discreet(free_text("metrics.user", "text without colons and line breaks, at most 1024 bytes",
                        is_user, kMetricsUser,
                        "The same by HTTP Basic, which browsers ask for; with `password`. Where "

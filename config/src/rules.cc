@@ -89,7 +89,7 @@ void check_region_atomics(const ServerConfig& config, const std::string& path,
                           const RegionConfig& region, Report& report) {
   const std::string key = path + ".atomics";
   if (!report.good(key)) return;
-  // In a struct the right is there by default, so only a file can contradict itself.
+  // In a struct the right is set by default, so only a file can contradict itself.
   if (region.atomics == "none" && report.good(path + ".rights") &&
       report.written(path + ".rights") && region.rights.atomic)
     report.fault(path + ".rights", "names 'atomic', but the region's atomics are 'none'");
@@ -136,7 +136,7 @@ void check_region_names(const ServerConfig& config, Report& report) {
 
 void check_region_sum(const ServerConfig& config, Report& report) {
   if (!report.good("pool.size")) return;
-  // With 'try' it is known at the start only which pages there are.
+  // With 'try' the page size is known only at the start.
   const HugePages asked = config.pool.huge_pages;
   const bool huge = report.good("pool.huge_pages") &&
                     (asked == HugePages::kRequire || asked == HugePages::kRequire1GiB);
@@ -168,7 +168,8 @@ void check_metrics(const ServerConfig& config, Report& report) {
   const Metrics& metrics = config.metrics;
   const bool secret_good = report.good("metrics.password") && report.good("metrics.password_file");
   if (!report.good("metrics") || !report.good("metrics.user") || !secret_good) return;
-  // A struct filled by hand: no function has read the file, and every reader would be let in.
+  // A struct filled by hand, for which no function has read the file: every reader would be
+  // accepted.
   if (report.good("metrics.token_file") && !metrics.token_file.empty() && metrics.token.empty() &&
       report.good("metrics.token"))
     report.fault("metrics.token_file", "has not been read: load_server() does, else set token");

@@ -74,7 +74,7 @@ JsonValue reference(std::string_view name) {
   return value;
 }
 
-// What `value` accepts, or a variable of the environment in its place.
+// The values that `value` accepts, or a variable of the environment in its place.
 JsonValue or_variable(JsonValue value) {
   JsonValue either = JsonValue::array();
   either.add(std::move(value)).add(reference("variable"));
@@ -146,7 +146,7 @@ JsonValue type_schema(const Key& key) {
   return JsonValue::object();
 }
 
-// What the type alone does not say.
+// The rules that the type alone does not express.
 std::string description(const Key& key) {
   std::string text{key.help};
   const bool told = key.type == KeyType::kMap || key.type == KeyType::kList ||
@@ -172,7 +172,7 @@ JsonValue key_schema(const Key& key) {
   return schema;
 }
 
-// A map that has a required member has to be written itself.
+// A map with a required member is required itself.
 bool is_needed(const Key& key) {
   const std::span<const Key> all = keys();
   return key.required || (key.type == KeyType::kMap &&
@@ -181,7 +181,7 @@ bool is_needed(const Key& key) {
                           }));
 }
 
-// A secret stands in the file, or in the file that its `_file` key names, and not in both.
+// A secret is in the file, or in the file that its `_file` key names, but not in both.
 JsonValue both_of_a_secret(std::string_view path) {
   JsonValue pairs = JsonValue::array();
   for (const Key& key : keys()) {
@@ -196,7 +196,7 @@ JsonValue both_of_a_secret(std::string_view path) {
   return pairs;
 }
 
-// The members are added to what `schema` has already.
+// The members are added to those that `schema` has already.
 JsonValue object_of(std::string_view path, JsonValue schema) {
   JsonValue members = JsonValue::object();
   JsonValue needed = JsonValue::array();

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kDigits = 2 * SecretKey::kBytes;
 constexpr std::size_t kDifferentBytesMin = 16;
-/// Anything for others, anything but reading for the group (a service that is not the owner).
+/// Any permission for others, or more than reading for the group (a service that is not the owner).
 constexpr mode_t kModeTooOpen = S_IRWXO | S_IWGRP | S_IXGRP;
 /// A key and the end of its line.
 constexpr std::size_t kKeyFileBytesMax = kDigits + 2;
@@ -30,7 +30,7 @@ int digit_of(char c) noexcept {
   return -1;
 }
 
-/// Text that is wiped, of one more byte than a file with a key has.
+/// Text that is wiped; it has room for one byte more than a file with a key has.
 struct KeyText {
   std::array<char, kKeyFileBytesMax + 1> bytes{};
   std::size_t length = 0;
@@ -62,7 +62,7 @@ Error system_error(Operation operation, const std::string& path, int system_errn
   return Error{code, operation}.with_errno(system_errno).with_subject(path);
 }
 
-/// Up to the end of the file, or more than a key has. 0, or errno.
+/// Reads to the end of the file, or more than a key has. Returns 0, or errno.
 int read_all(int fd, KeyText& text) noexcept {
   while (text.length < text.bytes.size()) {
     const ssize_t count =
@@ -75,7 +75,7 @@ int read_all(int fd, KeyText& text) noexcept {
   return 0;
 }
 
-/// 0, or errno.
+/// Returns 0, or errno.
 int write_all(int fd, std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t count = ::write(fd, text.data(), text.size());
@@ -111,7 +111,7 @@ Result<SecretKey> SecretKey::parse(std::string_view text) {
 Result<SecretKey> SecretKey::generate() {
   SecretKey key;
   std::bitset<256> seen;
-  // Random bytes that parse() would refuse do not occur in practice; they must not occur at all.
+  // Random bytes that parse() would refuse do not occur in practice; this loop excludes them.
   while (seen.count() < kDifferentBytesMin) {
     if (::getrandom(key.bytes_.data(), key.bytes_.size(), 0) != ssize_t{kBytes})
       return Error{Code::kSystem, "getrandom"}.with_errno(errno);
@@ -177,7 +177,7 @@ Status write_key_file(const std::string& path, const SecretKey& key) {
   ::explicit_bzero(line.data(), line.size());
   if (failed == 0 && ::fsync(file.get()) != 0) failed = errno;
   if (failed == 0) return {};
-  ::unlink(path.c_str());  // half a key is of no use
+  ::unlink(path.c_str());  // a part of a key is useless
   return system_error("write the key file", path, failed);
 }
 

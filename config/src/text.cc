@@ -14,7 +14,7 @@ constexpr std::size_t kDistanceBytesMax = 64;
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0U) == 0x80U; }
 
-// Length of the well-formed character at the start of `text` (not empty), 0 when there is none.
+// The length of the well-formed character at the start of `text` (not empty), 0: there is none.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [text](std::size_t index) -> unsigned {
     return index < text.size() ? static_cast<unsigned char>(text[index]) : 0U;

@@ -45,7 +45,7 @@ struct Quantity {
 
 bool is_decimal_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Digits without sign or leading zero, then whatever follows.
+// Digits without sign or leading zero, then the rest of the text.
 Quantity parse_digits(std::string_view text) {
   if (text.empty()) return {Fault::kEmpty, 0, {}};
   const auto end = std::find_if_not(text.begin(), text.end(), is_decimal_digit);

@@ -48,7 +48,7 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ == 1) return;
     const Place place = place_of(mark);
-    // yaml-cpp also begins a document where text does not fit into the one before.
+    // yaml-cpp also begins a document at text that does not fit into the one before.
     const bool marked = text_.substr(line_starts_[place.line - 1]).starts_with("---");
     throw Refused{place, marked ? "a second document: a file has only one"
                                 : "does not belong to what is above: check the indentation"};
@@ -80,14 +80,15 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnMapEnd() override { close(); }
 
  private:
-  // yaml-cpp names "?" what has no tag and "!" what is quoted or has the tag "!".
+  // yaml-cpp gives "?" as the tag of a plain value without a tag, and "!" for a quoted value or the
+  // tag "!".
   static void refuse_extras(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     if (anchor != 0)
       throw Refused{place_of(mark), "anchors are not supported: write the value out"};
     if (!tag.empty() && tag != "?" && tag != "!") throw Refused{place_of(mark), kNoTags};
   }
 
-  // yaml-cpp takes the end of the file for a closing quote, and so the rest of the file for text.
+  // yaml-cpp accepts the end of the file as a closing quote, and so the rest of the file as text.
   void check_quoted(const YAML::Mark& mark) const {
     const Place place = place_of(mark);
     if (place.line > line_starts_.size()) return;
@@ -155,7 +156,8 @@ std::optional<Refused> check_bytes(std::string_view text) {
   return std::nullopt;
 }
 
-// yaml-cpp sees such a line as more of the line above, and fails later for another reason.
+// yaml-cpp takes such a line as a continuation of the line above, and fails later for another
+// reason.
 bool is_indented_by_tab(std::string_view text, std::size_t line) {
   for (; line > 1; --line) {
     const std::size_t end = text.find('\n');
@@ -166,7 +168,7 @@ bool is_indented_by_tab(std::string_view text, std::size_t line) {
   return content != std::string_view::npos && text.substr(0, content).find('\t') < content;
 }
 
-// yaml-cpp's messages speak of its own tokens; these say what a person did.
+// yaml-cpp's messages name its own tokens; these name the user's mistake.
 std::string syntax_message(std::string_view what) {
   if (what == "illegal map value")
     return "not valid YAML: a ':' that does not fit here; check the indentation, or put the text "
@@ -206,7 +208,7 @@ tl::expected<YamlNode, Diagnostic> parse_yaml(std::string_view text) {
   const auto fail = [](const Place& place, std::string message) {
     return tl::make_unexpected(Diagnostic{{}, place.line, place.column, {}, std::move(message)});
   };
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark says nothing
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark has no meaning
   if (const auto refused = check_bytes(text)) return fail(refused->place, refused->message);
   try {
     return build(text);

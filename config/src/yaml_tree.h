@@ -1,7 +1,7 @@
 #pragma once
 
-/// YAML text to a tree that forgets nothing the checker needs: duplicate keys, their order and the
-/// place of every node. The only file that knows yaml-cpp is yaml_tree.cc.
+/// Parses YAML text into a tree with all data that the checker needs: duplicate keys, their order
+/// and the place of every node. Only yaml_tree.cc uses yaml-cpp.
 ///
 /// yaml-cpp's own nodes drop duplicate keys, read the first document only and resolve aliases, so a
 /// few kilobytes can grow without bound; its event interface, used here, reports all of that.

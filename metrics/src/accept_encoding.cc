@@ -22,14 +22,14 @@ std::string_view trimmed(std::string_view text) noexcept {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// Takes what stands before `separator` off `text`.
+// Removes the text before `separator` from `text` and returns it.
 std::string_view take(std::string_view& text, char separator) noexcept {
   const std::string_view taken = text.substr(0, text.find(separator));
   text.remove_prefix(std::min(text.size(), taken.size() + 1));
   return trimmed(taken);
 }
 
-// "0", "0.5", "1.000" in thousandths; 0 where it is none of these.
+// "0", "0.5", "1.000" in thousandths; 0 for any other text.
 int weight_of(std::string_view text) noexcept {
   constexpr std::size_t kBytesMax = 5;
   if (text.empty() || text.size() > kBytesMax || (text[0] != '0' && text[0] != '1')) return 0;

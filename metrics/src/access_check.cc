@@ -20,7 +20,7 @@ bool is_printable(std::string_view text, bool spaces) {
   });
 }
 
-// The scheme's name is not sensitive to case, what follows is.
+// The scheme's name ignores case, the rest does not.
 bool has_scheme(std::string_view value, std::string_view scheme) noexcept {
   return value.size() >= scheme.size() &&
          std::equal(scheme.begin(), scheme.end(), value.begin(),
@@ -35,7 +35,7 @@ bool same_secret(std::string_view a, std::string_view b) noexcept {
 
 Status check_access(const HttpAccess& access) {
   const auto wrong = [](Operation what) { return Error{Code::kInvalidArgument, what}; };
-  // cpp-httplib decodes %XX in headers: such a token would never be what was sent.
+  // cpp-httplib decodes %XX in headers: such a token would never equal the one that was sent.
   if (access.token.size() > kCredentialBytesMax || !is_printable(access.token, false) ||
       access.token.find('%') != std::string::npos)
     return wrong(
@@ -50,7 +50,7 @@ Status check_access(const HttpAccess& access) {
 }
 
 AccessCheck::AccessCheck(const HttpAccess& access) {
-  // The page asks for a token itself where there is one; a browser would ask for a user first.
+  // If there is a token, the page asks for it; a browser would ask for a user first.
   if (!access.token.empty()) {
     accepted_.push_back(std::string{kBearer} + access.token);
     challenges_.emplace_back("Bearer realm=\"remora\"");

@@ -15,7 +15,7 @@ namespace remora::metrics {
 ///   then 977 cells each              histograms: the sum, then Buckets::kCount slots
 class Block {
  public:
-  /// An empty block where there is no memory.
+  /// The block is empty if there is no memory.
   explicit Block(std::size_t cells) noexcept;
   ~Block();
   Block(Block&& other) noexcept

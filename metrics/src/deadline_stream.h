@@ -12,10 +12,10 @@
 
 namespace remora::metrics {
 
-/// A connection that ends at a deadline whatever its peer does, and bounds what it reads.
+/// A connection that ends at a deadline whatever its peer does, and limits the bytes that it reads.
 class DeadlineStream final : public httplib::Stream {
  public:
-  /// `head`: what has been read of it already.
+  /// `head`: the bytes of the head that were read already.
   DeadlineStream(int fd, const StopSignal& stop, Deadline deadline, std::string head) noexcept
       : fd_{fd},
         stop_{stop},
@@ -34,8 +34,8 @@ class DeadlineStream final : public httplib::Stream {
 
   /// Bytes that were read before the stream was made.
   [[nodiscard]] std::string_view head() const noexcept { return head_; }
-  /// Says that no more follows and waits briefly for the peer's end, so that bytes it sent and
-  /// that were not read (a body) do not turn into a reset that overtakes the answer.
+  /// Ends the stream and waits briefly for the peer's end: otherwise unread bytes of the peer (a
+  /// body) would cause a reset, by which the peer loses the answer.
   void finish() noexcept;
 
  private:

@@ -14,7 +14,7 @@ LatencyHistogram HistogramReader::read(std::span<const Block> blocks, std::uint3
   for (std::size_t rank = 0; rank < Buckets::kCount; ++rank) {
     const std::uint64_t count = result.count_at_rank(rank);
     if (count == 0) continue;
-    // The smallest value its bucket may hold, and the largest.
+    // The smallest and the largest value of the bucket.
     if (result.count_ == 0) result.min_ = rank == 0 ? 0 : Buckets::upper_of_rank(rank - 1) + 1;
     result.max_ = Buckets::upper_of_rank(rank);
     result.count_ += count;

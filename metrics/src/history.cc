@@ -16,7 +16,8 @@ namespace {
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
-// A histogram's: the first two since the process began, the others of the sample's interval.
+// The columns of a histogram: the first two are since the process began, the others for the
+// sample's interval.
 constexpr std::array<std::string_view, 7> kHistogramColumns{"count", "sum",  "p50", "p90",
                                                             "p99",   "p999", "max"};
 constexpr std::array<double, 4> kPercents{50, 90, 99, 99.9};
@@ -39,8 +40,8 @@ std::string_view name_of(Unit unit) {
   return "";
 }
 
-// The values that `now` counts and `before` did not. Cells only grow, but for those that threads
-// without memory of their own share and may lose counts in.
+// The values that `now` counts and `before` did not. Cells only grow, except those that threads
+// without memory share, which may lose counts.
 LatencyHistogram difference(const LatencyHistogram& now, const LatencyHistogram& before) {
   LatencyHistogram since;
   for (std::size_t rank = 0; rank < Buckets::kCount; ++rank) {
@@ -62,7 +63,7 @@ std::string object_of(const Labels& labels) {
   return out + "}";
 }
 
-// The shortest text that reads back as the same number; what is no number as null.
+// The shortest text that reads back as the same number; null for a value that is no number.
 void append_number(std::string& to, double value) {
   if (!std::isfinite(value)) {
     to += "null";
@@ -116,7 +117,7 @@ Status History::start() {
 }
 
 void History::run() {
-  // By the steady clock, so that a clock that is set makes neither a burst nor a gap.
+  // By the steady clock, so that setting the clock causes neither many samples nor a gap.
   auto due = std::chrono::steady_clock::now();
   detail::MutexLock lock{stop_mutex_};
   while (!stop_changed_.wait_until(lock, due, [this] {
@@ -166,7 +167,8 @@ void History::sample(std::chrono::system_clock::time_point now) {
       take_snapshot(*registry_->state_, MarkReader::kHistory);
   const detail::MutexLock lock{mutex_};
   const auto place = static_cast<std::size_t>(next_ % options_.samples_max);
-  // A series that is not seen this time has no value; one that has no value left is forgotten.
+  // A series that is missing now has no value in this sample; a series without any value is
+  // removed.
   std::erase_if(tracks_, [place](const auto& entry) {
     for (Column& column : entry.second->columns) column[place] = kNothing;
     const Column& first = entry.second->columns.front();
@@ -180,7 +182,7 @@ void History::sample(std::chrono::system_clock::time_point now) {
   ++next_;
 }
 
-// The data of an answer, copied so that samples are not held up while it is written.
+// The data of an answer, copied so that writing the answer does not delay samples.
 struct History::Excerpt {
   struct Line {
     Key key;
@@ -217,7 +219,7 @@ History::Excerpt History::excerpt(std::uint64_t since) const {
 }
 
 std::string History::json(std::uint64_t since) const {
-  // A whole history is some megabytes: one answer at a time.
+  // A whole history has some megabytes: one answer at a time.
   const detail::MutexLock writing{writing_};
   const Excerpt from = excerpt(since);
   std::string out = "{\"process\":" + json_text(id_) +

@@ -19,9 +19,9 @@
 
 namespace remora::metrics {
 
-/// Takes a sample of all series each period and keeps the latest. Its thread begins with start().
-/// Memory: 8 bytes a sample for a counter or gauge, 56 for a histogram; all of it is taken when a
-/// series is seen for the first time.
+/// Takes a sample of all series each period and keeps the latest. start() starts its thread.
+/// Memory: 8 bytes for each sample of a counter or gauge, 56 for a histogram; all of it is
+/// allocated when a series is seen for the first time.
 ///
 /// Thread safety: sample() is for one thread at a time, json() for any.
 class History {
@@ -38,11 +38,10 @@ class History {
 
   /// Errors: kSystem (no thread).
   Status start();
-  /// Takes a sample now. Its thread does so each period; without start(), a test.
+  /// Takes a sample now. Called by its thread each period; a test calls it without start().
   void sample(std::chrono::system_clock::time_point now);
 
-  /// Samples with a number of at least `since` and everything about them, in the format that
-  /// metrics/docs/http.md describes.
+  /// Samples with a number of at least `since`, in the format that metrics/docs/http.md describes.
   [[nodiscard]] std::string json(std::uint64_t since) const;
 
  private:
@@ -51,7 +50,7 @@ class History {
   struct Track {
     Kind kind = Kind::kCounter;
     Unit unit = Unit::kCount;
-    std::vector<Column> columns;  ///< one, or as kHistogramColumns says
+    std::vector<Column> columns;  ///< one, or those of kHistogramColumns
     LatencyHistogram before;      ///< histograms
   };
   using Key = std::pair<std::string, Labels>;  ///< family, labels
@@ -72,7 +71,7 @@ class History {
   mutable detail::Mutex mutex_;
   std::map<Key, std::unique_ptr<Track>> tracks_ REMORA_GUARDED_BY(mutex_);
   std::vector<std::int64_t> times_ms_ REMORA_GUARDED_BY(mutex_);
-  /// Number of the sample to come.
+  /// The number of the next sample.
   std::uint64_t next_ REMORA_GUARDED_BY(mutex_) = 0;
 
   detail::Mutex stop_mutex_;

@@ -10,7 +10,7 @@
 namespace remora::metrics {
 namespace {
 
-// As names are compared: in lower case, without the dot that may end them.
+// The form in which names are compared: lower case, without a final dot.
 std::string plain(std::string_view name) {
   if (name.ends_with('.')) name.remove_suffix(1);
   std::string made{name};

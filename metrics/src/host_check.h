@@ -1,8 +1,9 @@
 #pragma once
 
-/// By which names an endpoint may be asked. A page of another site can make a browser ask this
-/// endpoint under a name of its own, whose address it has changed meanwhile (DNS rebinding); then
-/// the browser takes the answer for that site's and shows it to the page. The name is in `Host`.
+/// The names that requests to an endpoint may use. A page of another site can make a browser send a
+/// request to this endpoint under a name of that site, after changing the address of that name (DNS
+/// rebinding); then the browser treats the answer as that site's and shows it to the page. The name
+/// is in `Host`.
 
 #include <string>
 #include <string_view>
@@ -17,8 +18,8 @@ class HostCheck {
   /// `allowed`: names besides addresses, "localhost" and the name of this machine; "*": any.
   explicit HostCheck(const std::vector<std::string>& allowed);
 
-  /// `host`: the value of that header, with or without a port. Addresses are no names: a page
-  /// cannot make them its own. An empty one is none: a browser always sends it.
+  /// `host`: the value of that header, with or without a port. Addresses are always allowed: a page
+  /// cannot take over an address. So is an empty value: a browser always sends the header.
   [[nodiscard]] bool allows(std::string_view host) const;
   [[nodiscard]] const std::string& machine() const noexcept { return machine_; }
 

@@ -32,23 +32,23 @@ namespace {
 constexpr std::size_t kConnectionsMaxLimit = 1'024;
 constexpr std::chrono::milliseconds kTimeoutMax{3'600'000};
 constexpr std::chrono::minutes kHistoryMax{24 * 60};
-// How long and how many refused connections stay open so that their peers can read why.
+// How long, and how many, refused connections stay open so that their peers can read the reason.
 constexpr std::chrono::milliseconds kRefusedLinger{200};
 constexpr std::size_t kRefusedMax = 32;
-// How long the acceptor waits for a connection to end before it refuses one.
+// How long the acceptor waits for the end of a connection before it refuses a new one.
 constexpr std::chrono::milliseconds kRoomPatience{100};
-// Out of descriptors or memory: accept again after a while.
+// The pause after accept failed for want of descriptors or memory.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr int kAcceptMax = 64;
 constexpr std::size_t kWaitingMax = 512;
-// For a connection that the acceptor has to serve itself.
+// For a connection that the acceptor must serve itself.
 constexpr std::chrono::milliseconds kAcceptorServesMax{500};
 
 constexpr std::string_view kTooMany =
     "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
     "Retry-After: 1\r\nConnection: close\r\nContent-Length: 21\r\n\r\ntoo many connections\n";
 
-// A library leaves the process' signals alone.
+// A library does not change the process's signals.
 class BlockedSignals {
  public:
   BlockedSignals() noexcept {
@@ -64,7 +64,7 @@ class BlockedSignals {
   sigset_t before_{};
 };
 
-// Connections that may wait without a request.
+// The most connections that may wait without a request.
 std::size_t waiting_max() noexcept {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return kWaitingMax;
@@ -129,7 +129,7 @@ class HttpEndpoint::Impl {
       const auto now = std::chrono::steady_clock::now();
       while (!refused_.empty() && refused_.front().close_at <= now) refused_.pop_front();
       try {
-        // A negative descriptor is not looked at.
+        // poll(2) ignores a negative descriptor.
         polled.assign(
             {{stop_.fd(), POLLIN, 0}, {now < accept_from ? -1 : listener_.fd(), POLLIN, 0}});
         waiting_.poll_for(polled);
@@ -139,7 +139,7 @@ class HttpEndpoint::Impl {
           take(std::move(asked));
         if (polled[1].revents != 0 && !accept_some())
           accept_from = std::chrono::steady_clock::now() + kAcceptPause;
-      } catch (...) {  // no memory: what waits is given up
+      } catch (...) {  // no memory: waiting connections are closed
         if (!waiting_.close_oldest()) accept_from = std::chrono::steady_clock::now() + kAcceptPause;
       }
     }
@@ -154,8 +154,8 @@ class HttpEndpoint::Impl {
     return static_cast<int>(std::max<std::int64_t>(left, 0));
   }
 
-  // Accepts all that are there, so that silent ones delay no other; but no more than
-  // kAcceptMax before what has been asked is looked at. False: there is no room for another one.
+  // Accepts all waiting connections, so that silent ones delay no other; but at most kAcceptMax
+  // before arrived requests are handled. False: there is no room for another connection.
   bool accept_some() {
     for (int i = 0; i < kAcceptMax; ++i) {
       Descriptor socket{::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
@@ -164,13 +164,13 @@ class HttpEndpoint::Impl {
         continue;
       }
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      return errno == EAGAIN || waiting_.close_oldest();  // else out of descriptors
+      return errno == EAGAIN || waiting_.close_oldest();  // otherwise out of descriptors
     }
     return true;
   }
 
-  // Forgets connections that have ended. Where all are in use it waits a moment: one that is just
-  // being closed is no reason to refuse its client's next one.
+  // Removes connections that have ended. If all are in use it waits a moment: a connection that is
+  // just being closed is no reason to refuse its client's next one.
   bool has_room() {
     detail::MutexLock lock{ended_mutex_};
     ended_.wait_for(lock, kRoomPatience, [this] {
@@ -191,7 +191,7 @@ class HttpEndpoint::Impl {
     if (!has_room()) return refuse(std::move(asked.socket));
     try {
       Connection& connection = connections_.emplace_back();
-      // Shared, since it is still needed where the thread does not come to be.
+      // Shared, since it is still needed if the thread cannot be started.
       const auto shared = std::make_shared<Asked>(std::move(asked));
       auto thread = detail::start_thread("remora-http-get", [this, &connection, shared] {
         serve(*shared);
@@ -207,8 +207,8 @@ class HttpEndpoint::Impl {
     }
   }
 
-  // Where the system refuses a thread, the acceptor answers: just then a health check should not
-  // fail. Other connections wait meanwhile, so a client has little time.
+  // If the system refuses a thread, the acceptor answers, since a health check must not fail just
+  // then. Other connections wait meanwhile, so a client has little time.
   void serve_on_acceptor(Asked& asked) noexcept {
     asked.deadline =
         std::min(asked.deadline, std::chrono::steady_clock::now() + kAcceptorServesMax);
@@ -247,11 +247,11 @@ class HttpEndpoint::Impl {
   HttpServer server_;
   const StopSignal stop_;
   const Descriptor listener_;
-  std::list<Connection> connections_;  // the acceptor's, the destructor's after it
+  std::list<Connection> connections_;  // used by the acceptor, after it by the destructor
   detail::Mutex ended_mutex_;
   detail::Condition ended_;
   std::size_t ended_count_ REMORA_GUARDED_BY(ended_mutex_) = 0;
-  std::deque<Refused> refused_;  // the acceptor's, as is what waits
+  std::deque<Refused> refused_;  // used by the acceptor, as are waiting_
   WaitingRequests waiting_{waiting_max()};
   std::thread acceptor_;
 };

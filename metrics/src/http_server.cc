@@ -19,12 +19,13 @@ namespace {
 constexpr const char* kTextFormat = "text/plain; version=0.0.4; charset=utf-8";
 constexpr const char* kPlainText = "text/plain; charset=utf-8";
 constexpr const char* kJson = "application/json";
-// The chart library sets style attributes; nothing else is inline, nothing comes from elsewhere.
+// The chart library sets style attributes; the page has no other inline content, and nothing from
+// elsewhere.
 constexpr const char* kPagePolicy =
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
-// For clients of another protocol, which may take this port for another one.
+// For clients of another protocol, which may have taken the wrong port.
 constexpr std::string_view kNotHttp =
     "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
     "Connection: close\r\nContent-Length: 103\r\n\r\n"
@@ -81,7 +82,7 @@ bool HttpServer::refuse(const httplib::Request& request, httplib::Response& resp
     response.set_content("only GET and HEAD are served here\n", kPlainText);
     return true;
   }
-  // These say no more than how the process is, and orchestrators ask by names of their own.
+  // These tell only the state of the process, and orchestrators use names of their own.
   const bool probe = request.path == "/healthz" || request.path == "/readyz";
   if (const std::string host = request.get_header_value("Host"); !probe && !hosts_.allows(host)) {
     refuse_host(host, hosts_, response);
@@ -123,10 +124,10 @@ void HttpServer::serve(DeadlineStream& stream) {
   bool closed = false;
   const bool answered =
       process_request(stream, /*close_connection=*/true, closed, [](httplib::Request& request) {
-        // Many small ones of one page would be answered many times over.
+        // Many small ranges of one page would be answered many times.
         request.ranges.clear();
-        // cpp-httplib would choose brotli at its highest quality: seconds of a processor for a
-        // page.
+        // cpp-httplib would choose brotli at its highest quality, which takes a processor seconds
+        // for a page.
         std::string accepted;
         for (std::size_t i = 0; i < request.get_header_value_count("Accept-Encoding"); ++i)
           accepted += request.get_header_value("Accept-Encoding", i) + ",";

@@ -1,6 +1,6 @@
 #pragma once
 
-/// cpp-httplib's parsing, routing and compression, on connections of ours.
+/// Parsing, routing and compression by cpp-httplib, on the connections of this library.
 
 #include <chrono>
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace remora::metrics {
 
-/// Routes requests. Its functions may be called by several threads at once.
+/// Routes requests. Several threads may call its functions at once.
 class HttpServer : private KeptSigpipe, private httplib::Server {
  public:
   /// `history`: null for none.
@@ -31,7 +31,7 @@ class HttpServer : private KeptSigpipe, private httplib::Server {
 
  private:
   void add_routes();
-  /// Answers what is not to be routed: other methods, foreign names, missing credentials.
+  /// Answers requests that are not routed: other methods, foreign names, missing credentials.
   [[nodiscard]] bool refuse(const httplib::Request& request, httplib::Response& response) const;
   static void refuse_host(const std::string& host, const HostCheck& hosts,
                           httplib::Response& response);

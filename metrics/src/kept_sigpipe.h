@@ -6,14 +6,14 @@
 
 namespace remora::metrics {
 
-/// httplib::Server's constructor ignores SIGPIPE for the whole process; nothing here needs that.
-/// One server is made at a time, so that none restores the disposition that another's constructor
-/// has set.
+/// httplib::Server's constructor makes the whole process ignore SIGPIPE, which this library does
+/// not need. One server is made at a time, so that none restores the disposition that another's
+/// constructor has set.
 class KeptSigpipe {
  public:
   KeptSigpipe() : one_at_a_time_{mutex()} { ::sigaction(SIGPIPE, nullptr, &before_); }
-  /// Keeps a disposition that another thread of the application has set meanwhile.
-  /// clang does not follow a lock that the constructor takes and this gives back.
+  /// Keeps a disposition that another thread of the application has set meanwhile. clang does not
+  /// follow a lock that the constructor takes and this function releases.
   void restore() noexcept REMORA_NO_THREAD_SAFETY_ANALYSIS {
     struct sigaction now {};
     ::sigaction(SIGPIPE, nullptr, &now);

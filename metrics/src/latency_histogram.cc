@@ -16,7 +16,7 @@ void LatencyHistogram::merge(const LatencyHistogram& other) noexcept {
 std::uint64_t LatencyHistogram::percentile(double percent) const noexcept {
   if (count_ == 0) return 0;
   const double share = std::isnan(percent) ? 0.0 : std::clamp(percent, 0.0, 100.0) / 100.0;
-  // 99.9 % of 1,000 must be the 999th: the product may lie a rounding error above it.
+  // 99.9 % of 1,000 must be the 999th: the product may be a rounding error above it.
   const double exact = share * static_cast<double>(count_);
   const double wanted = std::max(1.0, std::ceil(exact - exact * 1e-12));
   std::uint64_t seen = 0;

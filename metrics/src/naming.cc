@@ -11,7 +11,7 @@ constexpr bool is_letter(char c) noexcept {
 }
 constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
-// No colon: Prometheus keeps it for recording rules.
+// No colon: Prometheus reserves it for recording rules.
 bool is_identifier(std::string_view text) noexcept {
   return !text.empty() && is_letter(text.front()) &&
          std::all_of(text.begin(), text.end(), [](char c) { return is_letter(c) || is_digit(c); });
@@ -22,8 +22,8 @@ bool has_control_byte(std::string_view text) noexcept {
                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
-// Length of the well-formed UTF-8 sequence at the start of `text`, 0 where there is none.
-// Source: RFC 3629, section 4.
+// The length of the well-formed UTF-8 sequence at the start of `text`, 0: there is none. Source:
+// RFC 3629, section 4.
 std::size_t utf8_sequence(std::string_view text) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const auto within = [&](std::size_t i, unsigned low, unsigned high) {
@@ -45,7 +45,7 @@ std::size_t utf8_sequence(std::string_view text) noexcept {
   return 0;
 }
 
-// One bad byte would make Prometheus refuse the whole scrape.
+// A malformed byte would make Prometheus refuse the whole scrape.
 bool is_utf8(std::string_view text) noexcept {
   while (!text.empty()) {
     const std::size_t length = utf8_sequence(text);

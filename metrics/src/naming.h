@@ -24,7 +24,8 @@ Status check_name(std::string_view name, Kind kind);
 Status check_help(std::string_view help);
 Status check_shape(std::string_view name, const HistogramShape& shape);
 
-/// Checked and sorted by name, so that equal sets compare equal. Errors: kInvalidArgument.
+/// The labels, checked and sorted by name, so that equal sets compare equal. Errors:
+/// kInvalidArgument.
 Result<Labels> normalise(const Labels& labels);
 
 }  // namespace remora::metrics

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The page at `/` (metrics/page): its files, part of the program, so that it needs neither a
-/// folder nor a network.
+/// The files of the page at `/` (metrics/page), which are part of the program, so that it needs
+/// neither a folder nor a network.
 
 #include <span>
 #include <string_view>
@@ -14,7 +14,7 @@ struct PageFile {
   std::string_view bytes;
 };
 
-/// All of them; they live as long as the program.
+/// All files; they live as long as the program.
 [[nodiscard]] std::span<const PageFile> page_files();
 
 }  // namespace remora::metrics

@@ -23,7 +23,7 @@ namespace {
 constexpr double kKibibyte = 1024;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// A whole number; the application's locale has no say in it.
+// A whole number; the application's locale does not matter.
 std::optional<double> number(std::string_view text) {
   std::uint64_t value = 0;
   const char* const end = text.data() + text.size();
@@ -57,7 +57,7 @@ double cpu_seconds() {
   return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
 }
 
-// Start of this process since the epoch: its start since boot plus the boot's time.
+// The start of this process since the epoch: its start since boot plus the boot's time.
 double start_time_seconds() {
   const auto ticks = stat_field(22);
   timespec now{};
@@ -71,7 +71,7 @@ double start_time_seconds() {
   return seconds(now) - seconds(since_boot) + *ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-/// A number of /proc/self/status: `unit` times what stands behind `key`.
+/// A number of /proc/self/status: `unit` times the number after `key`.
 double status_number(std::string_view key, double unit) {
   std::istringstream file{remora::detail::read_file("/proc/self/status").value_or("")};
   std::string line;
@@ -81,7 +81,7 @@ double status_number(std::string_view key, double unit) {
     const auto value = number(rest.substr(std::min(rest.find_first_not_of(" \t"), rest.size())));
     return value ? *value * unit : kNan;
   }
-  return kNan;  // a kernel without it
+  return kNan;  // the kernel does not report it
 }
 
 double open_descriptors() {
@@ -115,7 +115,7 @@ Status register_process_metrics(Registry& registry, std::string_view version) {
           "process_cpu_seconds_total", "User and system CPU time used.", {}, cpu_seconds));
       !status)
     return status;
-  // Once: it must not move when the clock is set.
+  // Read once: it must not change when the clock is set.
   const double started = start_time_seconds();
   struct ProcessGauge {
     const char* name;

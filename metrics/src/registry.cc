@@ -158,7 +158,7 @@ Result<Histogram> Registry::histogram(std::string_view name, std::string_view he
   if (!family) return family.error();
   if (const auto known = (*family)->series.find(*key); known != (*family)->series.end())
     return Histogram{known->second.cell};
-  // +Inf, _sum and _count are series too.
+  // +Inf, _sum and _count are series, too.
   if (const Status status = state_->reserve_series(name, shape.bounds.size() + 3); !status)
     return status.error();
   Series series;

@@ -20,7 +20,7 @@ RegistryState::RegistryState(RegistryOptions options)
       series_max{options.series_max},
       counters_end{kScratchCells},
       histograms_end{kScratchCells + static_cast<std::uint32_t>(options.series_max)},
-      // A histogram is four series at least.
+      // A histogram has at least four series.
       cells_per_block{kScratchCells + options.series_max +
                       (options.series_max / 4) * kHistogramCells} {
   blocks.emplace_back(cells_per_block);
@@ -30,7 +30,8 @@ Result<RegistryState::Family*> RegistryState::family(std::string_view name, std:
                                                      Kind kind, const HistogramShape& shape,
                                                      bool is_high_water) {
   const auto found = families.find(name);
-  // An empty one is left over: its callbacks have gone, or the budget had no room for its series.
+  // An empty family is left over: its callbacks have gone, or the budget had no room for its
+  // series.
   if (found == families.end() || found->second.series.empty()) {
     Family made;
     made.help = help;

@@ -48,7 +48,7 @@ struct RegistryState {
   struct Family {
     std::string help;
     Kind kind = Kind::kCounter;
-    bool is_high_water = false;  ///< made by the gauge it belongs to
+    bool is_high_water = false;  ///< made by its gauge
     HistogramShape shape;        ///< histograms only
     std::map<Labels, Series> series;
   };
@@ -56,13 +56,13 @@ struct RegistryState {
   explicit RegistryState(RegistryOptions options);
 
   // --- thread_blocks.cc ---
-  /// A block for the calling thread. The shared one where there is no memory.
+  /// A block for the calling thread; without memory the shared one.
   std::uint64_t* acquire_block() noexcept;
-  /// Hands a finished thread's block, with what it has counted, to the next thread.
+  /// Releases a finished thread's block, with its counts, to the next thread.
   void release_block(std::uint64_t* cells) noexcept;
 
   // --- registry_state.cc ---
-  /// The family of that name, made where there is none.
+  /// The family of that name; a new one if there is none.
   /// Errors: kAlreadyExists (another kind, shape or origin).
   Result<Family*> family(std::string_view name, std::string_view help, Kind kind,
                          const HistogramShape& shape, bool is_high_water) REMORA_REQUIRES(mutex);
@@ -72,13 +72,13 @@ struct RegistryState {
 
   [[nodiscard]] std::uint64_t sum_cell(std::size_t cell) const REMORA_REQUIRES(mutex);
   [[nodiscard]] LatencyHistogram read_histogram(std::uint32_t cell) const REMORA_REQUIRES(mutex);
-  /// Not kCallback. A mark is what the next scrape would find, and stays.
+  /// Not for kCallback. A mark is the value that the next scrape would get, and is not changed.
   [[nodiscard]] double read_plain(const Series& series) const REMORA_REQUIRES(mutex);
-  /// Highest value since `reader` last took it; begins a new interval for that reader alone.
+  /// The highest value since `reader` took it last; begins a new interval for that reader only.
   static std::int64_t take_mark(Gauge::Cell& cell, MarkReader reader) noexcept;
   [[nodiscard]] static std::int64_t mark(const Gauge::Cell& cell, MarkReader reader) noexcept;
 
-  const std::uint64_t id;  ///< never used twice in a process
+  const std::uint64_t id;  ///< never reused in a process
   const std::size_t series_max;
 
   mutable detail::Mutex mutex;
@@ -89,12 +89,12 @@ struct RegistryState {
   std::uint32_t histograms_end REMORA_GUARDED_BY(mutex);
 
   const std::size_t cells_per_block;
-  /// blocks[0] is shared by the threads that got none of their own; it may lose counts.
+  /// Threads without a block of their own share blocks[0], which may lose counts.
   std::vector<Block> blocks REMORA_GUARDED_BY(mutex);
   std::vector<std::uint64_t*> free_blocks REMORA_GUARDED_BY(mutex);
 };
 
-/// NaN where the callback throws; nothing once it is unregistered. Without RegistryState::mutex.
+/// Sets NaN if the callback throws. False: it is unregistered. Called without RegistryState::mutex.
 bool call(RegistryCallback& entry, double& value) noexcept;
 
 }  // namespace remora::metrics

@@ -8,7 +8,7 @@ namespace {
 
 using Source = RegistryState::Source;
 
-// A callback series whose value is still to be asked for, and its place in the snapshot.
+// A callback series whose value must still be read, and its place in the snapshot.
 struct Pending {
   std::shared_ptr<RegistryCallback> entry;
   std::size_t family;
@@ -54,7 +54,7 @@ std::vector<FamilySnapshot> read_families(RegistryState& state, MarkReader reade
 std::vector<FamilySnapshot> take_snapshot(RegistryState& state, MarkReader reader) {
   std::vector<Pending> pending;
   std::vector<FamilySnapshot> families = read_families(state, reader, pending);
-  // Backwards, so that erasing the series of a callback that has just gone moves no other place.
+  // Backwards, so that erasing the series of a callback that has just gone changes no other place.
   for (auto it = pending.rbegin(); it != pending.rend(); ++it) {
     auto& series = families[it->family].series;
     if (!call(*it->entry, series[it->series].value))

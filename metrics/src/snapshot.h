@@ -1,7 +1,7 @@
 #pragma once
 
-/// All series of a registry with their values, at about one moment: what a scrape and the history
-/// are made of.
+/// All series of a registry with their values, at about one moment: the input of a scrape and of
+/// the history.
 
 #include <memory>
 #include <string>

@@ -47,7 +47,7 @@ Result<SocketAddress> parse_address(std::string_view text) {
   }
   const Result<std::uint16_t> port = parse_port(parts->port, text);
   if (!port) return port.error();
-  // sin_port and sin6_port share their place.
+  // sin_port and sin6_port have the same place.
   reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = htons(*port);
   return address;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// "host:port" of an endpoint that listens.
+/// The address "host:port" on which an endpoint listens.
 
 #include <cstdint>
 #include <netinet/in.h>
@@ -12,7 +12,7 @@
 
 namespace remora::metrics {
 
-/// An address to bind, as the system's calls take it.
+/// An address to bind, in the form of the system calls.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
@@ -26,8 +26,8 @@ struct SocketAddress {
   [[nodiscard]] std::string text() const;
 };
 
-/// `IPv4:port`, `[IPv6]:port` or `localhost:port` (127.0.0.1). No name is looked up.
-/// Errors: kInvalidArgument.
+/// `IPv4:port`, `[IPv6]:port` or `localhost:port` (127.0.0.1). Names are not looked up. Errors:
+/// kInvalidArgument.
 Result<SocketAddress> parse_address(std::string_view text);
 
 }  // namespace remora::metrics

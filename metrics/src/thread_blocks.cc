@@ -1,5 +1,5 @@
-// Which block a thread, or an object, records in: a thread's is found by a thread-local look-up,
-// and given back when the thread ends.
+// The block in which a thread, or an object, records: a thread's block is found by a thread-local
+// look-up, and released when the thread ends.
 
 #include <array>
 #include <memory>
@@ -19,13 +19,13 @@ struct Attachment {
   std::uint64_t* cells = nullptr;
 };
 
-// The registry used last. Trivial, so that it can still be read while the thread's other
+// The registry that was used last. Trivial, so that it can still be read while the thread's other
 // thread-local objects are being destroyed.
 constinit thread_local Attachment t_last;
 constinit thread_local bool t_ending = false;
 
-// Every registry the thread has recorded in. A dead one is noticed by its weak pointer; an id is
-// never used twice, so a stale entry never matches.
+// Every registry in which the thread has recorded. A destroyed one is noticed by its weak pointer;
+// ids are not reused, so a stale entry never matches.
 class ThreadBlocks {
  public:
   ThreadBlocks() = default;
@@ -34,7 +34,7 @@ class ThreadBlocks {
   ~ThreadBlocks() {
     t_ending = true;
     t_last = {};
-    // In a child of fork(2) a thread that does not exist there may hold the lock.
+    // In a child of fork(2) a thread of the parent may have held the lock.
     for (const Entry& entry : entries_) {
       if (entry.made_in != remora::detail::this_process()) continue;
       if (const auto state = entry.state.lock()) state->release_block(entry.attachment.cells);
@@ -63,19 +63,19 @@ class ThreadBlocks {
 thread_local ThreadBlocks t_blocks;
 
 std::uint64_t* find_or_acquire(const std::shared_ptr<RegistryState>& state) noexcept {
-  // A thread-local object that records from its destructor, after ours: it keeps the block until
-  // the registry goes; what it counts is still seen.
+  // For a thread-local object that records in its destructor, after t_blocks is destroyed: it keeps
+  // the block until the registry is destroyed; its counts are still read.
   if (t_ending) return state->acquire_block();
   if (std::uint64_t* const known = t_blocks.find(state->id)) return known;
   std::uint64_t* const cells = state->acquire_block();
   try {
     t_blocks.remember(state, cells);
-  } catch (...) {  // no memory for the entry: never given back, still counted
+  } catch (...) {  // no memory for the entry: never released, still counted
   }
   return cells;
 }
 
-// Out of line, so that the look-up that succeeds saves no registers.
+// A separate function, so that a successful look-up saves no registers.
 [[gnu::noinline, gnu::cold]] std::uint64_t* attach(
     const std::shared_ptr<RegistryState>& state) noexcept {
   std::uint64_t* const cells = find_or_acquire(state);

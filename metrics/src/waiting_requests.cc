@@ -37,11 +37,11 @@ bool WaitingRequests::receive(Asked& connection, bool& complete) {
   std::array<char, 4096> buffer;
   const ssize_t got = ::recv(connection.socket.fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
-  // A peer that sends no more still gets the answer to what it has sent.
+  // A peer that sends no more still gets the answer to its request.
   if (got == 0) return complete = !connection.head.empty();
   const std::size_t before = connection.head.size();
   connection.head.append(buffer.data(), static_cast<std::size_t>(got));
-  // The end of the head may have come in two parts.
+  // The end of the head may have arrived in two parts.
   const std::size_t from = before < 3 ? 0 : before - 3;
   complete = connection.head.find("\r\n\r\n", from) != std::string::npos ||
              connection.head.find("\n\n", from) != std::string::npos ||

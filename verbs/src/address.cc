@@ -16,7 +16,7 @@
 namespace remora::verbs {
 namespace {
 
-// The storage always holds one of these two; the casts are what the sockets API is made of.
+// The storage always holds one of these two; the sockets API requires the casts.
 const sockaddr_in& as_ipv4(const sockaddr* address) noexcept {
   return *reinterpret_cast<const sockaddr_in*>(address);
 }
@@ -24,7 +24,7 @@ const sockaddr_in6& as_ipv6(const sockaddr* address) noexcept {
   return *reinterpret_cast<const sockaddr_in6*>(address);
 }
 
-// Empty where the text is no address of the wanted kind.
+// Empty if the text is no address of the wanted kind.
 std::vector<Address> look_up(const Provider& provider, const std::string& host, int flags) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -40,18 +40,18 @@ std::vector<Address> look_up(const Provider& provider, const std::string& host, 
   return found;
 }
 
-// AI_ADDRCONFIG hides loopback answers on hosts that have nothing else.
+// AI_ADDRCONFIG hides loopback answers on hosts that have no other addresses.
 std::vector<Address> look_up_name(const Provider& provider, const std::string& host) {
   std::vector<Address> found = look_up(provider, host, AI_ADDRCONFIG);
   return found.empty() ? look_up(provider, host, 0) : found;
 }
 
-/// The kernel answers EINVAL to everything that is tried with such an address.
+/// The kernel answers EINVAL to every call with such an address.
 Error without_zone(std::string_view host) {
   return Error{Code::kInvalidArgument, "link-local address without a zone"}.with_subject(host);
 }
 
-/// The result of a look-up. Its caller may have returned before: the deadline ends the wait.
+/// The result of a look-up. Its caller may have returned already: the deadline ends the wait.
 struct Lookup {
   remora::detail::Mutex mutex;
   std::condition_variable_any ended;

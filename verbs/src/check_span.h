@@ -1,6 +1,6 @@
 #pragma once
 
-/// The fault of a range of this process, with its numbers. Internal.
+/// The error of an invalid range of this process's memory, with its numbers. Internal.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace remora::verbs::detail {
 
-/// `before` and `value` as 0x1f.
+/// `before`, then `value` as 0x1f.
 [[nodiscard]] std::string hexadecimal(std::string_view before, std::uint64_t value);
 
-/// A span that is not empty and ends before the address space does. Errors: kInvalidArgument, with
-/// the address in the subject; asked() is the length where there is one, allowed() what can be
-/// there.
+/// Checks that the span is not empty and ends before the end of the address space. Errors:
+/// kInvalidArgument, with the address in the subject; asked() is the length, if it is not 0,
+/// allowed() the largest possible length.
 Status check_span(std::span<std::byte> bytes, Operation operation);
 
 }  // namespace remora::verbs::detail

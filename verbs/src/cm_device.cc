@@ -13,7 +13,7 @@
 namespace remora::verbs::detail {
 namespace {
 
-/// The devices of the host now; nothing where the kernel does not tell.
+/// The present devices of the host; empty if the kernel does not list them.
 std::vector<ibv_device*> present(const Provider& provider) {
   int count = 0;
   ibv_device** const list = provider.get_device_list(&count);
@@ -23,7 +23,7 @@ std::vector<ibv_device*> present(const Provider& provider) {
   return devices;
 }
 
-/// librdmacm compares its list of devices with the host's.
+/// Makes librdmacm compare its list of devices with the host's.
 bool compare_lists(const Provider& provider) {
   int count = 0;
   ibv_context** const list = provider.get_cm_devices(&count);
@@ -35,7 +35,7 @@ bool compare_lists(const Provider& provider) {
 
 struct CmDevice::Known {
   struct Entry {
-    /// Null: librdmacm has replaced the context, and its users alone keep it.
+    /// Null: librdmacm has replaced the context, and only its users keep it.
     std::shared_ptr<CmDevice> kept;
     std::weak_ptr<CmDevice> device;
     ibv_context* context;
@@ -44,8 +44,8 @@ struct CmDevice::Known {
   [[nodiscard]] std::shared_ptr<CmDevice> find(const Provider& provider,
                                                const ibv_context* context) const
       REMORA_REQUIRES(mutex);
-  /// References what librdmacm lists, and lets go of what it has replaced. False: there is no list,
-  /// for which errno has the reason.
+  /// References the contexts that librdmacm lists, and releases those that it has replaced. False:
+  /// there is no list, and errno has the reason.
   bool take_list(const Provider& provider) REMORA_REQUIRES(mutex);
 
   mutable remora::detail::Mutex mutex;
@@ -98,7 +98,7 @@ CmDevice::Known& CmDevice::known_devices() {
 CmDevice::~CmDevice() {
   if (provider_.foreign()) return;
   const Provider& provider = *provider_;
-  // It does so only where there is a device.
+  // librdmacm does so only if the host has a device.
   const bool none_left = gone() && !compare_lists(provider) && present(provider).empty();
   provider.release_cm_device(context_, none_left);
 }
@@ -121,7 +121,7 @@ void CmDevice::look(const Provider& provider) {
         device != nullptr && entry.provider == &provider &&
         std::find(here.begin(), here.end(), device->device_) == here.end())
       device->gone_.store(true, std::memory_order_release);
-  // Those without another user go here, the others with their last user.
+  // Contexts without another user are closed here, the others with their last user.
   std::erase_if(known.entries, [](const Known::Entry& entry) {
     const auto device = entry.device.lock();
     return device == nullptr || device->gone();

@@ -4,17 +4,16 @@
 /// Internal.
 ///
 /// librdmacm opens a context for each device and keeps it, until a device that has gone has no id
-/// any more. So a context could be closed below domains and registrations that are still there; and
-/// where the host has no device left, librdmacm never looks, the context stays open, and a kernel
-/// that waits for it waits for the end of the process. Both are prevented here: each context is
-/// referenced, and given back when its device has gone and nothing uses it.
+/// any more. So a context could be closed while domains and registrations of it still exist; and
+/// when the host has no device left, librdmacm never checks its list, the context stays open, and a
+/// kernel that waits for its end waits until the process ends. This class prevents both: each
+/// context is referenced, and released when its device has gone and no object uses it.
 ///
-/// Before rdma-core 52 librdmacm may also take a device for gone that is there, when another device
+/// Before rdma-core 52 librdmacm may also take an existing device for gone when another device
 /// comes or goes: it sorts the addresses of its list by the lower halves of their differences, and
-/// then compares whole addresses. It opens the device anew for later ids. The context of before
-/// stays that of the device as long as it is used (Device::borrow()), and is closed with its last
-/// user. device_thread.h makes this rare. Source: cma.c of rdma-core 44 (sync_devices_list(),
-/// dev_cmp()).
+/// then compares whole addresses. It opens the device again for later ids. The former context stays
+/// that of the device as long as it is used (Device::borrow()), and is closed with its last user.
+/// device_thread.h makes this rare. Source: cma.c of rdma-core 44 (sync_devices_list(), dev_cmp()).
 
 #include <atomic>
 #include <infiniband/verbs.h>
@@ -27,7 +26,7 @@
 
 namespace remora::verbs::detail {
 
-/// A reference on one context of librdmacm. The last owner gives it back.
+/// A reference to one context of librdmacm. The last owner releases it.
 class CmDevice {
  public:
   CmDevice(const Provider& provider, ibv_context* context) noexcept
@@ -36,19 +35,19 @@ class CmDevice {
   CmDevice(const CmDevice&) = delete;
   CmDevice& operator=(const CmDevice&) = delete;
 
-  /// Of `context`; null where librdmacm lists it no longer, since the device goes just now. Errors:
-  /// kProvider (rdma_get_devices, errno kept).
+  /// The object of `context`; null if librdmacm no longer lists it, since the device is just going.
+  /// Errors: kProvider (rdma_get_devices, errno kept).
   static Result<std::shared_ptr<CmDevice>> of(const Provider& provider, ibv_context* context);
-  /// Marks the devices that the host no longer has, and gives back those that nothing uses.
+  /// Marks the devices that the host no longer has, and releases those that no object uses.
   static void look(const Provider& provider);
-  /// Looks for contexts that librdmacm has replaced by others of the same device: each goes with
+  /// Finds contexts that librdmacm has replaced by others of the same device: each is released with
   /// its last user.
   static void look_for_replaced(const Provider& provider);
 
   [[nodiscard]] bool gone() const noexcept { return gone_.load(std::memory_order_acquire); }
-  /// From now on it goes with its last user.
+  /// From now on it is released with its last user.
   void mark_gone() noexcept;
-  /// librdmacm has opened the device again, and lists this context no longer.
+  /// Whether librdmacm has opened the device again, and no longer lists this context.
   [[nodiscard]] bool replaced() const noexcept { return replaced_.load(std::memory_order_acquire); }
 
  private:

@@ -23,7 +23,7 @@ std::string_view to_string(Opcode opcode) noexcept {
 }
 
 CompletionStatus Completion::status() const noexcept {
-  // Newer libraries may know more; a value of theirs must not become one that is not ours.
+  // Newer libraries may have more values; such a value must not become an undefined enumerator.
   if (static_cast<unsigned>(wc_.status) > static_cast<unsigned>(CompletionStatus::kGeneral))
     return CompletionStatus::kGeneral;
   return static_cast<CompletionStatus>(wc_.status);

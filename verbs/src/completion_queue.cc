@@ -33,7 +33,7 @@ struct CompletionQueueState {
   CompletionQueueState& operator=(const CompletionQueueState&) = delete;
   ~CompletionQueueState() {
     if (cq == nullptr) return;
-    acknowledge();  // ibv_destroy_cq waits for ever for an event that is not acknowledged
+    acknowledge();  // ibv_destroy_cq waits for unacknowledged events
     const int result = device.provider().destroy_cq(cq);
     if (result != 0) report_teardown_failure(provider_error("ibv_destroy_cq", errno_of(result)));
   }
@@ -53,7 +53,7 @@ struct CompletionQueueState {
   void* context;
   bool own_channel = false;
   ibv_cq* cq = nullptr;
-  ibv_cq_ex* extended = nullptr;  // the same queue, where it has fields
+  ibv_cq_ex* extended = nullptr;  // the same queue, if it has extended fields
   CompletionFields fields = CompletionFields::kNone;
   int (*request_notify)(ibv_cq*, int) = nullptr;
   std::atomic<unsigned> unacknowledged{0};
@@ -219,7 +219,7 @@ Result<std::span<const Completion>> CompletionQueue::wait(std::span<Completion> 
     auto found = poll(storage);
     if (!found || !found->empty()) return found;
     if (const Status armed = arm(); !armed) return armed.error();
-    found = poll(storage);  // what came between the poll and the arming makes no event
+    found = poll(storage);  // a completion between poll and arming makes no event
     if (!found || !found->empty()) return found;
     if (const Status ready = detail::wait_readable(event_fd(), deadline); !ready)
       return ready.error();

@@ -53,8 +53,9 @@ void DestroyId::operator()(rdma_cm_id* id) const noexcept {
 
 namespace {
 
-/// librdmacm opens every device once a process, and a child of fork(2) has those of its parent: new
-/// ids would use the parent's doorbells, which drivers do not map in a child.
+/// Whether librdmacm has opened its devices in a parent process: it opens each device once in a
+/// process, so a child of fork(2) has those of its parent, and new ids would use the parent's
+/// doorbells, which drivers do not map in a child.
 bool is_of_parent(const Provider& provider) noexcept {
   static std::atomic<std::uint32_t> first{0};
   if (&provider != &Provider::system()) return false;
@@ -158,7 +159,7 @@ Status ConnectionState::create_queue_pair(const QueuePairBuilder<Rc>& builder) {
 
 namespace {
 
-/// The builder's wishes about the way over those of the route.
+/// Sets the builder's options of the path over those of the route.
 void set_path(const QueuePairOptions& options, ibv_qp_attr& attributes) noexcept {
   ibv_ah_attr& path = attributes.ah_attr;
   path.sl = options.service_level.value_or(path.sl);
@@ -166,26 +167,27 @@ void set_path(const QueuePairOptions& options, ibv_qp_attr& attributes) noexcept
   path.grh.hop_limit = options.hop_limit.value_or(path.grh.hop_limit);
   path.grh.flow_label = options.flow_label.value_or(path.grh.flow_label);
   if (options.gid_index) path.grh.sgid_index = static_cast<std::uint8_t>(*options.gid_index);
-  // The route's is what the port, and the network as far as the manager knows it, can carry.
+  // The route's MTU is the largest that the port, and the network as far as the manager knows it,
+  // can carry.
   if (options.mtu) attributes.path_mtu = std::min(attributes.path_mtu, *options.mtu);
 }
 
-/// 0 stands for "never".
+/// The later of two time-outs; 0 means "never".
 std::uint8_t later_timeout(std::uint8_t one, std::uint8_t other) noexcept {
   return one == 0 ? one : std::max(one, other);
 }
 
 }  // namespace
 
-// One step with what the connection manager knows about the route and the peer, and the builder's
-// wishes over it.
+// One step with the attributes that the connection manager knows from the route and the peer, with
+// the builder's options over them.
 Status ConnectionState::modify(ibv_qp_state state) {
   ibv_qp_attr attributes{};
   attributes.qp_state = state;
   int mask = 0;
   errno = 0;
   const int result = provider->init_qp_attr(id.get(), &attributes, &mask);
-  // A client asks for more than INIT when its peer has answered, and may have gone since.
+  // A client goes beyond INIT after its peer has answered; the peer may have gone since.
   if (result != 0)
     return handshake_error("rdma_init_qp_attr", errno_of(result), passive || state != IBV_QPS_INIT);
   switch (state) {
@@ -261,7 +263,8 @@ Status ConnectionState::accept(const ConnectionOptions& asked) {
   return handshake_error("rdma_accept", errno_of(result), true);
 }
 
-// The kernel refuses any step for a connection that the peer has begun or answered, and left.
+// The kernel refuses every step for a connection that the peer has begun or answered, and then
+// left.
 Error ConnectionState::handshake_error(Operation operation, int number, bool has_peer) const {
   const Error error = has_peer && (number == EINVAL || number == ECONNRESET || number == ENOTCONN)
                           ? Error{Code::kConnectionLost, operation}.with_errno(number).with_reason(
@@ -273,7 +276,7 @@ Error ConnectionState::handshake_error(Operation operation, int number, bool has
 // The client's half of the handshake: the peer has answered.
 Status ConnectionState::finish_connect() {
   if (const Status ready = bring_up(); !ready) {
-    // Tells the peer; that it may fail too changes nothing.
+    // Tells the peer; whether that fails, too, does not matter.
     static_cast<void>(provider->reject(id.get(), nullptr, 0));
     return ready;
   }
@@ -345,7 +348,7 @@ Status ConnectionState::disconnect() {
   const int result = provider->disconnect(id.get());
   if (result != 0) {
     const int number = errno_of(result);
-    // Not connected any more: the peer was first, and that is what was wanted.
+    // Not connected any more: the peer has disconnected first, which has the same result.
     if (number != EINVAL && number != ENOTCONN)
       return provider_error("rdma_disconnect", number).with_subject(peer_address().to_string());
   }

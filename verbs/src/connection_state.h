@@ -41,19 +41,20 @@ struct DestroyId {  ///< holds the channel, so an id always goes before it
 };
 using CmId = std::unique_ptr<rdma_cm_id, DestroyId>;
 
-/// An id with a channel of its own.
+/// An id with an event channel of its own.
 Result<CmId> create_id(const Provider& provider);
 
-/// An event, copied and acknowledged: no event is ever held, so destroying an id never waits.
+/// An event, copied and acknowledged at once: destroying an id never waits for an unacknowledged
+/// event.
 struct CmEvent {
   rdma_cm_event_type type{};
   int status = 0;
   rdma_cm_id* id = nullptr;      ///< the new id of a connection request
-  rdma_conn_param parameters{};  ///< private_data is null: it is below
+  rdma_conn_param parameters{};  ///< private_data is null: see the next member
   PrivateData private_data;
 };
 
-/// Nothing when none waits. Errors: kProvider (errno kept).
+/// The next event; empty: none waits. Errors: kProvider (errno kept).
 Result<std::optional<CmEvent>> take_event(const Provider& provider, rdma_event_channel* channel);
 
 /// Errors: kLimitExceeded.
@@ -83,11 +84,11 @@ struct ConnectionState {
   CmId id;
   Device device;
   QueuePairOptions options;
-  std::optional<QueuePair<Rc>> pair;  ///< after `id`: a queue pair goes before its id
-  Address peer;                       ///< as asked for; the id knows it only once resolved
+  std::optional<QueuePair<Rc>> pair;  ///< after `id`: a queue pair is destroyed before its id
+  Address peer;                       ///< as requested; the id has it only once resolved
   std::uint8_t initiator_depth = 0;
   std::uint8_t responder_depth = 0;
-  bool passive = false;  ///< it came as a request
+  bool passive = false;  ///< the peer has requested the connection
   bool established = false;
   bool disconnecting = false;
   std::optional<ConnectionEvent> failure;

@@ -12,8 +12,8 @@
 namespace remora::verbs {
 namespace {
 
-/// The kernel sends three ARP requests in three seconds, and then none before the time-out. Only a
-/// new attempt finds a peer that comes back later.
+/// The kernel sends three ARP requests in three seconds, and then none until the time-out. Only a
+/// new attempt finds a peer that returns later.
 constexpr std::chrono::seconds kAttempt{2};
 
 int attempt_ms(Deadline deadline) noexcept {
@@ -34,7 +34,7 @@ Status resolve_address(detail::ConnectionState& state, const std::optional<Addre
   const int result = state.provider->resolve_addr(
       state.id.get(), source, const_cast<sockaddr*>(state.peer.raw()), attempt_ms(deadline));
   if (result != 0) {
-    // No route, or no device on the way there: both are a matter of reaching the peer.
+    // No route, or no device on the route: both mean that the peer is unreachable.
     return unreachable("rdma_resolve_addr", detail::errno_of(result), state.peer);
   }
   return {};
@@ -48,7 +48,7 @@ Status set_option(detail::ConnectionState& state, int option, std::uint8_t value
   return {};
 }
 
-/// What the kernel takes into account when it resolves the route.
+/// Sets the options that the kernel uses when it resolves the route.
 Status set_options(detail::ConnectionState& state, const ConnectorOptions& options) {
   if (options.ack_timeout.value_or(0) > 31)
     return Error{Code::kInvalidArgument, "rdma_set_option"}
@@ -117,7 +117,7 @@ Result<std::optional<Connector>> Resolver::step() {
     if (std::chrono::steady_clock::now() < deadline_) return std::optional<Connector>{};
     return Error{Code::kTimedOut, operation}.with_subject(state_->peer.to_string());
   }
-  // The kernel's own time-out comes as an event too.
+  // The kernel reports its own time-out as an event, too.
   if ((*event)->type !=
       (address_known_ ? RDMA_CM_EVENT_ROUTE_RESOLVED : RDMA_CM_EVENT_ADDR_RESOLVED)) {
     const int status = (*event)->status;

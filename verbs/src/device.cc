@@ -68,7 +68,7 @@ Status fill(detail::DeviceState& state) {
   return {};
 }
 
-// Borrowed contexts that have handles now.
+// Borrowed contexts for which handles exist.
 struct BorrowedDevices {
   remora::detail::Mutex mutex;
   std::vector<std::weak_ptr<const detail::DeviceState>> states REMORA_GUARDED_BY(mutex);
@@ -120,7 +120,7 @@ std::uint8_t lanes_of(std::uint8_t width) noexcept {
   }
 }
 
-// Nominal, as ibv_devinfo tells it.
+// The nominal rate, as ibv_devinfo prints it.
 double lane_gigabits_of(std::uint8_t speed) noexcept {
   switch (speed) {
     case 1: return 2.5;
@@ -156,7 +156,7 @@ Result<Device> Device::borrow(ibv_context* context, const Provider& provider) {
     auto state = weak.lock();
     if (state == nullptr || state->provider.table() != &provider) continue;
     const bool same = state->context == context;
-    // librdmacm may open a device again that is still there: see cm_device.h.
+    // librdmacm may open an existing device again: see cm_device.h.
     if (!same && (state->context->device != context->device || state->is_gone())) continue;
     if (!same && !state->of_cm->replaced()) detail::CmDevice::look_for_replaced(provider);
     return Device{std::move(state)};
@@ -359,7 +359,7 @@ Result<DeviceList> devices(const Provider& provider) {
   int count = 0;
   ibv_device** const raw = provider.get_device_list(&count);
   if (raw == nullptr) {
-    // No kernel support: as ordinary as an empty list.
+    // Without kernel support the result is an empty list.
     if (errno == 0 || errno == ENOSYS || errno == ENOENT || errno == ENODEV)
       return detail::no_device(provider, "ibv_get_device_list");
     return detail::provider_error("ibv_get_device_list", errno);

@@ -26,16 +26,16 @@ struct DeviceJob {
   bool done = false;
 };
 
-/// Lives as long as the process: librdmacm keeps its list as long.
+/// Lives as long as the process, as librdmacm's list does.
 class DeviceThread {
  public:
   static DeviceThread& of_process() {
     static remora::detail::PerProcess<DeviceThread> all;
     return all.get();
   }
-  /// False: the caller is to do it.
+  /// False: the caller runs the job itself.
   bool run(DeviceJob& job) noexcept;
-  /// By the end of the process, or of the library in it.
+  /// Called at the end of the process, or when the library is unloaded.
   void stop() noexcept;
 
  private:
@@ -61,7 +61,7 @@ bool librdmacm_is_right() noexcept {
   return path != nullptr && sorts_whole_addresses(path.get());
 }
 
-/// 0 where /proc does not tell.
+/// 0 if /proc does not tell.
 ino_t network_of_caller() noexcept {
   struct stat found {};
   return ::stat("/proc/thread-self/ns/net", &found) == 0 ? found.st_ino : 0;
@@ -135,7 +135,7 @@ void DeviceThread::stop() noexcept {
 }  // namespace
 
 bool sorts_whole_addresses(std::string_view file_name) noexcept {
-  // librdmacm.so.1.3.44.0: the version of rdma-core stands behind that of the interface.
+  // librdmacm.so.1.3.44.0: the version of rdma-core follows that of the interface.
   constexpr std::string_view kName = "/librdmacm.so.1.";
   constexpr int kFixedIn = 52;
   const auto at = file_name.rfind(kName);

@@ -2,28 +2,29 @@
 
 /// The thread on which libibverbs lists the devices of the host. Internal.
 ///
-/// libibverbs makes the object of a device when a list has the device first, in the heap of the
-/// thread that asks for that list. librdmacm before rdma-core 52 orders these objects wrongly where
-/// they are 2 GiB or more apart, and then loses devices that are there (cm_device.h). With glibc
-/// the objects that one thread makes are in one heap, of 64 MiB.
+/// libibverbs makes the object of a device when a list contains the device for the first time, in
+/// the heap of the thread that requests that list. librdmacm before rdma-core 52 orders these
+/// objects wrongly if they are 2 GiB or more apart, and then loses existing devices (cm_device.h).
+/// With glibc the objects that one thread makes are in one heap, of 64 MiB.
 
 #include <string_view>
 #include <tuple>
 
 namespace remora::verbs::detail {
 
-/// Whether the librdmacm in a file of this name orders whole addresses. False: it cannot be told.
+/// Whether the librdmacm in a file of this name compares whole addresses. False: the name does not
+/// tell.
 [[nodiscard]] bool sorts_whole_addresses(std::string_view file_name) noexcept;
-/// Whether that of this process may not.
+/// Whether the librdmacm of this process may compare parts of addresses.
 [[nodiscard]] bool needs_device_thread() noexcept;
 
-/// Runs `call(argument)` on the device thread of this process, and waits for its end. On the
-/// caller's thread where there is none: librdmacm needs none, no thread is to be had, the caller is
-/// in another network namespace, the process ends, or the host has no RDMA. errno goes there and
-/// back. Thread-safe.
+/// Runs `call(argument)` on the device thread of this process, and waits for its end. Runs it on
+/// the caller's thread if there is no such thread: librdmacm needs none, no thread can be started,
+/// the caller is in another network namespace, the process ends, or the host has no RDMA. errno is
+/// passed to that thread and back. Thread-safe.
 void run_on_device_thread(void (*call)(void*), void* argument) noexcept;
 
-/// `kCall` on the device thread.
+/// Runs `kCall` on the device thread.
 template <auto kCall>
 struct OnDeviceThread;
 template <typename Answer, typename... Arguments, Answer (*kCall)(Arguments...)>

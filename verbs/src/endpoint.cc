@@ -9,7 +9,7 @@ constexpr std::uint32_t kMaxNumber = 0xffffff;
 constexpr std::size_t kEndpointBytes = Endpoint::kWireBytes;
 static_assert(DatagramEndpoint::kWireBytes == kEndpointBytes);
 
-// Both forms differ in what stands in the second number, and in the last byte.
+// The two forms differ in the meaning of the second number, and in the last byte.
 struct WireFields {
   Gid gid;
   std::uint32_t qp_number = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// How a failed verbs or system call becomes an Error. Internal.
+/// Turns a failed verbs or system call into an Error. Internal.
 
 #include <cerrno>
 
@@ -11,14 +11,14 @@
 
 namespace remora::verbs::detail {
 
-/// Verbs calls return an errno, or -1 and set errno.
+/// The errno of a result: verbs calls return an errno, or -1 and set errno.
 [[nodiscard]] inline int errno_of(int result) noexcept {
   if (result > 0) return result;
   return errno != 0 ? errno : EIO;
 }
 
-/// kOutOfMemory, kPermissionDenied and kUnsupported where the number says so, kClosed where a
-/// parent process made the object, else kProvider.
+/// kOutOfMemory, kPermissionDenied and kUnsupported if the number means that, kClosed if a parent
+/// process made the object, otherwise kProvider.
 [[nodiscard]] inline Error provider_error(Operation operation, int number) noexcept {
   if (number == kForkedErrno) return remora::detail::closed_handle(operation, true);
   Code code = Code::kProvider;

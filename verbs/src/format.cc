@@ -12,7 +12,7 @@
 namespace remora::verbs {
 namespace {
 
-// Prints an optional value where it is set; small integers as numbers.
+// Prints an optional value if it is set; small integers as numbers.
 template <typename T>
 void put(std::ostream& out, std::string_view name, const std::optional<T>& value) {
   if (value) out << ' ' << name << ' ' << +*value;

@@ -26,7 +26,7 @@ GidCandidate rate(const GidEntry& entry, const GidPolicy& policy) {
   if (entry.gid.is_zero()) return unusable(GidVerdict::kZero);
   const int base = base_rating(entry.type);
   if (base == 0) return unusable(GidVerdict::kUnknownType);
-  // The default InfiniBand GID has the link-local prefix and is what a subnet routes by.
+  // The default InfiniBand GID has the link-local prefix; a subnet routes by it.
   if (entry.type == GidType::kInfiniBand)
     return {entry, GidVerdict::kLeftForBetter, entry.gid.is_link_local() ? base : base + 1};
   if (entry.gid.is_loopback()) return unusable(GidVerdict::kLoopback);

@@ -17,7 +17,7 @@ void RetiredList::add(Retired& object) noexcept {
   object.next_ = nullptr;
   (last_ == nullptr ? first_ : last_->next_) = &object;
   last_ = &object;
-  // Copies are large: many changes under one lock must not pile up.
+  // Copies are large: they must not accumulate during many changes under one lock.
   if (++count_ % kCollectAt == 0) collect();
 }
 
@@ -80,7 +80,7 @@ Interval* IntervalIndex::before(const Top& top, Place at) noexcept {
 IntervalIndex::Place IntervalIndex::first_touching(const Top& top, std::uintptr_t begin) noexcept {
   const std::size_t chunks = count_from(top, begin);
   if (chunks == 0) return {0, 0};
-  // From the last that starts there back to the first that still reaches there.
+  // From the last range that starts at or before `begin` back to the first that still reaches it.
   Place at{chunks - 1, 0};
   at.range = top.entries[at.chunk].chunk->last_from(begin);
   for (;;) {
@@ -124,7 +124,7 @@ void IntervalIndex::replace(std::size_t at, std::size_t removed, std::span<Inter
   for (auto& chunk : added)
     if (chunk != nullptr) {
       const std::uintptr_t begin = chunk->firsts[0];
-      top->entries.push_back({begin, chunk.release()});  // has room, so the top's now
+      top->entries.push_back({begin, chunk.release()});  // has room, so the top owns the chunk now
     }
   copy(entries.subspan(at + removed));
   top_.store(top.release());

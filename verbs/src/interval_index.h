@@ -2,17 +2,18 @@
 
 /// IntervalIndex: ranges of addresses, read without a lock, copied on write. Internal.
 ///
-/// No range lies inside another, so the order of starts is the order of ends, and the last range
-/// that starts at or before an address reaches farthest of those. Two levels: chunks of at most
+/// No range lies inside another, so the order of starts is the order of ends, and of all ranges
+/// that start at or before an address the last one reaches farthest. Two levels: chunks of at most
 /// kChunkMax ranges under one array; a change copies one chunk and the array. Within a chunk the
 /// ranges lie in groups, a cache line each of starts, ends and items, under an array of the groups'
-/// starts, since a look-up among many ranges costs what lines it waits for: the array is small and
-/// stays near, a group's lines are fetched together, and the item's own is left to the caller.
+/// starts, since the cost of a look-up among many ranges is the cache lines for which it waits: the
+/// array is small and stays in the cache, a group's lines are fetched together, and the item's own
+/// line is left to the caller.
 ///
-/// Where there is no memory for a copy, what is erased leaves a place without an item, for the next
-/// copy to leave out. Behind such a place an earlier range may be the one looked for.
+/// If there is no memory for a copy, an erased range leaves a place without an item, which the next
+/// copy drops. Then an earlier range than the one at that place may be the result of a look-up.
 ///
-/// Thread safety: find() and for_each_touching() concurrently with everything, inside a
+/// Thread safety: find() and for_each_touching() concurrently with every call, inside a
 /// ReaderEpoch::Guard or with the writers' lock held. insert() and erase() with the writers' lock.
 
 #include <algorithm>
@@ -38,8 +39,8 @@ class Retired {
   std::uint64_t epoch_ = 0;
 };
 
-/// Destroys in order, once no reader is left. Allocates nothing. Thread safety: under the writers'
-/// lock.
+/// Destroys objects in order, once no reader uses them. Allocates nothing. Thread safety: under the
+/// writers' lock.
 class RetiredList {
  public:
   RetiredList() = default;
@@ -47,7 +48,7 @@ class RetiredList {
   RetiredList(const RetiredList&) = delete;
   RetiredList& operator=(const RetiredList&) = delete;
 
-  /// Takes `object` over.
+  /// Takes ownership of `object`.
   void add(Retired& object) noexcept;
   void collect() noexcept;
 
@@ -104,8 +105,8 @@ class IntervalIndex {
     }
   }
 
-  /// `item` neither lies inside another range nor has one inside. Nothing has changed when it
-  /// throws std::bad_alloc.
+  /// `item` neither lies inside another range nor has one inside. When it throws std::bad_alloc,
+  /// nothing has changed.
   void insert(Interval& item, RetiredList& retired);
   void erase(const Interval& item, RetiredList& retired) noexcept;
 
@@ -116,7 +117,7 @@ class IntervalIndex {
     std::array<std::atomic<Interval*>, kGroupRanges> items;
   };
   struct Chunk final : Retired {
-    std::size_t count = 0;  ///< erased ones included
+    std::size_t count = 0;  ///< with erased ones
     std::size_t half = 0;   ///< of the groups in use, rounded up to a power of two
     alignas(64) std::array<std::uintptr_t, kGroups> firsts;
     std::array<Group, kGroups> groups;
@@ -129,7 +130,7 @@ class IntervalIndex {
     [[nodiscard]] std::uintptr_t end(std::size_t at) const noexcept {
       return groups[at / kGroupRanges].ends[at % kGroupRanges];
     }
-    /// The last place that starts at or before `begin`, as the first one does.
+    /// The last place that starts at or before `begin`, if the first one does.
     [[nodiscard]] std::size_t last_from(std::uintptr_t begin) const noexcept {
       // Unused entries start behind all others.
       std::size_t group = 0;
@@ -159,7 +160,7 @@ class IntervalIndex {
   };
   using Live = std::array<Interval*, kChunkMax + 1>;
 
-  /// How many chunks start at or before `begin`.
+  /// The number of chunks that start at or before `begin`.
   [[nodiscard]] static std::size_t count_from(const Top& top, std::uintptr_t begin) noexcept {
     const Entry* const entries = top.entries.data();
     std::size_t low = 0;

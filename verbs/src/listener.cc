@@ -15,7 +15,7 @@ namespace detail {
 struct ListenerState {
   detail::ProcessProvider provider;
   CmId id;
-  Device device;  ///< that has the address; empty where the address is every device's
+  Device device;  ///< the device of the address; empty: bound to all devices
 };
 
 }  // namespace detail
@@ -35,8 +35,8 @@ Error listen_error(Operation operation, int number, const Address& address) {
 Result<std::unique_ptr<detail::ConnectionState>> take_over(const Provider& provider,
                                                            rdma_cm_id* raw,
                                                            detail::CmId& listener) {
-  // Owned from here on, first with the listener's channel: whatever fails, the peer is rejected by
-  // the destruction of its id.
+  // Owned from here on, first with the listener's channel: after any failure the destruction of its
+  // id rejects the peer.
   detail::CmId id{raw, detail::DestroyId{&provider, listener.get_deleter().channel}};
   auto channel = detail::create_event_channel(provider);
   if (!channel) return channel.error();
@@ -76,7 +76,7 @@ ConnectionRequest::~ConnectionRequest() { drop(); }
 
 void ConnectionRequest::drop() noexcept {
   if (!state_) return;
-  // A peer that has gone meanwhile cannot be told: no failure of ours.
+  // A peer that has gone meanwhile cannot be told, which is no failure here.
   static_cast<void>(state_->provider->reject(state_->id.get(), nullptr, 0));
   state_.reset();
 }
@@ -95,7 +95,8 @@ Status ConnectionRequest::create_queue_pair(const QueuePairBuilder<Rc>& builder)
   if (!state_) return Error{Code::kClosed, "ibv_create_qp"};
   const Status created = state_->create_queue_pair(builder);
   if (!created) return created;
-  // The reads that the peer serves bound those that we may have in flight, and the other way round.
+  // The number of reads that the peer serves limits the reads of this side in flight, and the
+  // reverse.
   state_->initiator_depth = std::min(state_->initiator_depth, peer_responder_depth_);
   state_->responder_depth = std::min(state_->responder_depth, peer_initiator_depth_);
   return {};
@@ -183,8 +184,8 @@ Result<std::optional<ConnectionRequest>> ConnectionListener::next_request() {
     if (told.type != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
     auto state = take_over(*state_->provider, told.id, state_->id);
     if (!state) return state.error();
-    // The kernel tells both depths from our side: what we are asked to serve is what the peer will
-    // have in flight.
+    // The kernel reports both depths from this side: the reads that this side is asked to serve are
+    // those that the peer will have in flight.
     return std::optional{ConnectionRequest{std::move(*state), told.private_data,
                                            told.parameters.responder_resources,
                                            told.parameters.initiator_depth}};

@@ -16,7 +16,7 @@
 namespace remora::verbs::detail {
 namespace {
 
-// struct procmap_query of linux/fs.h, which is newer than the headers we build with.
+// struct procmap_query of linux/fs.h, which may be newer than the headers of the build.
 struct ProcmapQuery {
   std::uint64_t size;
   std::uint64_t query_flags;
@@ -53,7 +53,7 @@ bool parse_line(std::string_view line, MapsLine& parsed) noexcept {
   if (bad_end != std::errc{} || last - space < 6) return false;
   const bool shared = space[4] != 'p';
   const char* at = space + 6;
-  for (int field = 0; field < 2; ++field) {  // over offset and device
+  for (int field = 0; field < 2; ++field) {  // skips offset and device
     at = static_cast<const char*>(std::memchr(at, ' ', static_cast<std::size_t>(last - at)));
     if (at == nullptr) return false;
     ++at;

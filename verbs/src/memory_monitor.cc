@@ -25,8 +25,8 @@
 namespace remora::verbs::detail {
 namespace {
 
-// How long what overlaps a MADV_DONTNEED is not kept: between the report and the pages' going there
-// is nothing to see.
+// For this time after a MADV_DONTNEED, overlapping memory is not kept registered: between the
+// report and the removal of the pages the kernel shows no change.
 constexpr std::int64_t kRemovalNs = 100'000'000;
 
 // Watched ranges begin and end at multiples of a huge page, within their mapping.
@@ -35,7 +35,7 @@ constexpr std::uintptr_t kWatchBytes = std::uintptr_t{2} << 20U;
 remora::detail::Mutex g_monitor_mutex;
 // A fork waits for g_monitor_mutex.
 std::weak_ptr<MemoryMonitor> g_monitor REMORA_GUARDED_BY(g_monitor_mutex);
-// A list: a monitor that ends may exist beside g_monitor's.
+// A list: a monitor that is ending may exist beside that of g_monitor.
 MemoryMonitor* g_first_monitor REMORA_GUARDED_BY(g_monitor_mutex) = nullptr;
 
 std::int64_t monitor_now_ns() noexcept {
@@ -73,7 +73,7 @@ bool overlap(std::uintptr_t begin, std::uintptr_t end,
 
 void signal_event(int event) noexcept {
   const std::uint64_t one = 1;
-  // It fails only where the count is at its end already: the reader will wake.
+  // The write fails only if the count is at its maximum: then the reader wakes anyway.
   static_cast<void>(!::write(event, &one, sizeof(one)));
 }
 
@@ -88,7 +88,7 @@ void after_fork_in_parent() noexcept REMORA_RELEASE(g_monitor_mutex) { g_monitor
 }  // namespace
 
 void MemoryMonitor::after_fork_in_child() noexcept {
-  // The thread that has forked holds it: see before_fork().
+  // The thread that has forked holds the lock: see before_fork().
   g_monitor_mutex.assert_held();
   for (MemoryMonitor* monitor = g_first_monitor; monitor != nullptr; monitor = monitor->next_)
     monitor->close_descriptors();
@@ -139,7 +139,8 @@ MemoryMonitor::MemoryMonitor(int userfault, int maps, int stop, int wake) noexce
 }
 
 Status MemoryMonitor::start() {
-  // Signals are the application's; its handlers may allocate, which this thread must not.
+  // The application's signal handlers must not run on this thread: they may allocate, which this
+  // thread must not do.
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
@@ -173,8 +174,8 @@ void MemoryMonitor::close_descriptors() noexcept {
 }
 
 void MemoryMonitor::close_userfault() noexcept {
-  // A fork must not find it half closed. The thread that holds the lock may be waiting for a change
-  // to be read, so this thread reads until it has the lock.
+  // A fork must not find it half closed. The thread that holds the lock may be waiting until a
+  // change is read, so this thread reads until it has the lock.
   pollfd waited{userfault_, POLLIN, 0};
   while (!g_monitor_mutex.try_lock())
     if (::poll(&waited, 1, 1) == 1) read_changes();
@@ -200,8 +201,8 @@ void MemoryMonitor::unsubscribe(Subscriber& subscriber) {
 }
 
 bool MemoryMonitor::watch(std::uintptr_t begin, std::uintptr_t end) noexcept {
-  // Before, so that what cannot be watched is left alone; with its bounds, since a watched part of
-  // a mapping is a mapping of its own to the kernel, and there is a limit to those.
+  // Before watching, so that memory that cannot be watched is left alone; with its bounds, since a
+  // watched part of a mapping is a mapping of its own for the kernel, which limits their number.
   std::uintptr_t from = begin & ~(kWatchBytes - 1);
   std::uintptr_t to = (end + kWatchBytes - 1) & ~(kWatchBytes - 1);
   if (!is_private_anonymous(maps_, begin, end, &from, &to)) return false;
@@ -213,15 +214,15 @@ bool MemoryMonitor::watch(std::uintptr_t begin, std::uintptr_t end) noexcept {
     request.range = {begin, end - begin};
     if (::ioctl(userfault_, UFFDIO_REGISTER, &request) != 0) return false;
   }
-  // After, too: a mapping that takes the place of one that was looked at is reported from here on.
+  // Checked again: from here on the monitor reports a mapping that replaces the one checked before.
   return is_private_anonymous(maps_, begin, end);
 }
 
 void MemoryMonitor::wake_reaper() noexcept { signal_event(wake_); }
 
 bool MemoryMonitor::quiet() const noexcept {
-  // No range at all is refused with EINVAL, after the question whether a change waits (EAGAIN). The
-  // proof at the start has seen both. Not ioctl(): sanitizers would look at the argument.
+  // The kernel refuses an empty range with EINVAL, after the check whether a change waits (EAGAIN).
+  // The proof at the start has seen both. Not ioctl(): sanitizers would read the argument.
   uffdio_writeprotect nothing{};
   return ::syscall(SYS_ioctl, userfault_, UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EINVAL;
 }
@@ -295,8 +296,8 @@ void MemoryMonitor::run() noexcept {
     if (auto* const hook = before_read.load()) hook();
     if (read_changes()) signal_event(wake_);
   }
-  // By this thread: memory that it frees as it ends may be watched, and no thread would read the
-  // report.
+  // On this thread: memory that it frees as it ends may be watched, and then no thread would read
+  // the report.
   close_userfault();
 }
 

@@ -28,12 +28,12 @@ class Proof {
   Proof(const Proof&) = delete;
   Proof& operator=(const Proof&) = delete;
   ~Proof() {
-    if (!passed_) ::close(userfault_);  // lets the threads go
+    if (!passed_) ::close(userfault_);  // lets the threads continue
     for (auto& thread : unmappers_)
       if (thread.joinable()) thread.join();
     if (pages_ == nullptr) return;
-    // The rest is no longer watched, since no thread reads reports yet. Where a thread has unmapped
-    // a page, other memory of the process may be by now.
+    // Stops watching the rest, since no thread reads reports yet. If a thread has unmapped a page,
+    // other memory of the process may be at its address by now.
     uffdio_range middle{reinterpret_cast<std::uintptr_t>(pages_ + page_), page_};
     if (passed_) ::ioctl(userfault_, UFFDIO_UNREGISTER, &middle);
     ::munmap(pages_ + page_, page_);
@@ -64,7 +64,8 @@ class Proof {
       wait_gone(i);
     }
     for (int i = 0; i < 2; ++i) {
-      // The second one still waits after the first was read and its thread has gone on.
+      // The second thread still waits after the first report was read and the first thread has
+      // continued.
       if (ask() != EAGAIN) return "userfaultfd: the kernel does not say that a change waits";
       if (!read_one()) return "userfaultfd: munmap by another thread is not reported";
     }
@@ -79,8 +80,9 @@ class Proof {
     uffdio_writeprotect nothing{};
     return ::syscall(SYS_ioctl, userfault_, UFFDIO_WRITEPROTECT, &nothing) == 0 ? 0 : errno;
   }
-  /// Until the page is unmapped, or what stands there was not written to: another thread's. One
-  /// that was makes this wait in vain; whether munmap is reported is seen afterwards.
+  /// Waits until the page is unmapped, or the bytes at its address were not written here: they are
+  /// another thread's then. If they were written, this waits in vain; the caller checks afterwards
+  /// whether munmap was reported.
   void wait_gone(std::size_t index) const {
     unsigned char present = 0;
     for (int waited_ms = 0; waited_ms < kProofWaitMs; ++waited_ms) {

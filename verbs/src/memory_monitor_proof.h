@@ -6,8 +6,8 @@
 
 namespace remora::verbs::detail {
 
-/// Whether `userfault` reports an unmapping by another thread, and says that a change waits for as
-/// long as any does. Otherwise closes it and says why. Blocks for milliseconds, on failure for
+/// Whether `userfault` reports an unmapping by another thread, and reports that a change waits as
+/// long as any does. Otherwise closes it and sets `why`. Blocks for milliseconds, on failure for
 /// seconds.
 [[nodiscard]] bool prove_monitoring(int userfault, std::string& why);
 

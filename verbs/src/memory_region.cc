@@ -15,10 +15,10 @@
 namespace remora::verbs {
 namespace {
 
-constexpr std::uint64_t kPageBytes = 4096;  // what the kernel compares an iova by
+constexpr std::uint64_t kPageBytes = 4096;  // the granularity of the kernel's check of an iova
 
-// The kernel answers ENOMEM (or EPERM, where the limit is 0) both for a full host and for a small
-// limit: only the limit itself tells which.
+// The kernel answers ENOMEM (or EPERM, if the limit is 0) both for a full host and for a small
+// limit: only the limit itself shows the reason.
 Error registration_error(const Device& device, Operation operation, int number,
                          std::uint64_t asked_bytes, Access access) {
   if (number == ENOMEM || number == EPERM) {
@@ -33,7 +33,7 @@ Error registration_error(const Device& device, Operation operation, int number,
                         " bytes are pinned, the limit is " + std::to_string(state.limit_bytes))
           .with_limit(asked_bytes, free_bytes);
   }
-  // EINVAL is all that the kernel says where there is no on-demand paging.
+  // The kernel answers only EINVAL if there is no on-demand paging.
   if (number == EINVAL && contains(access, Access::kOnDemand)) {
     const auto extended = device.query_extended();
     if (extended && !extended->on_demand_paging)
@@ -74,7 +74,8 @@ struct FreeBytes {
   void operator()(void* bytes) const noexcept { std::free(bytes); }
 };
 
-// Bytes of containers whose registration could not be undone. Never freed: the NIC may know them.
+// Bytes of containers whose registration could not be undone. Never freed: the NIC may still access
+// them.
 std::atomic<void*>& unreleased() noexcept {
   static std::atomic<void*> first{nullptr};
   return first;
@@ -225,7 +226,7 @@ Result<LocalSlice> MemoryRegion::checked_slice(std::uint64_t offset_bytes,
 }
 
 int MemoryRegion::Deregister::deregister(ibv_mr* mr) noexcept {
-  if (domain.device().foreign()) return 0;  // a parent's: left alone
+  if (domain.device().foreign()) return 0;  // of a parent process: not touched
   if (windows) windows->free_all();
   errno = 0;
   const int result = domain.device().provider().dereg_mr(mr);

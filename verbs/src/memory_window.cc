@@ -10,7 +10,7 @@ namespace remora::verbs {
 namespace detail {
 
 Status WindowRecord::free() noexcept {
-  if (domain.device().foreign()) return {};  // a parent's: left alone
+  if (domain.device().foreign()) return {};  // of a parent process: not touched
   const remora::detail::MutexLock lock{mutex_};
   ibv_mw* const mine = std::exchange(window_, nullptr);
   if (mine == nullptr) return {};
@@ -30,8 +30,8 @@ void WindowSet::add(const std::shared_ptr<WindowRecord>& record) {
   const remora::detail::MutexLock lock{mutex_};
   records_.push_back(record);
   if (records_.size() < sweep_at_) return;
-  // Seldom enough that a registration with many windows pays no more for each of them: those that
-  // are gone, and what was bound again.
+  // Rare enough that a registration with many windows does not pay more for each of them. Removes
+  // records of windows that are freed, and duplicates of those that were bound again.
   const auto same = [](const auto& a, const auto& b) {
     return !a.owner_before(b) && !b.owner_before(a);
   };
@@ -82,7 +82,7 @@ Status MemoryWindow::bind(const ibv_qp* pair, const MemoryRegion& region,
     return Error{Code::kOutOfRange, kOperation}.with_limit(
         length_bytes, offset_bytes > whole ? 0 : whole - offset_bytes);
   region.mr_.get_deleter().windows->add(record_);
-  // Type 2: the key's low byte is ours to choose, and a new one with every bind.
+  // Type 2: the library chooses the key's low byte, a new one with every bind.
   rkey_ = ibv_inc_rkey(rkey_);
   address_ = contains(rights, Access::kZeroBased) ? 0 : region.address() + offset_bytes;
   length_bytes_ = length_bytes;

@@ -15,12 +15,13 @@ namespace {
 
 using Registration = CachedRegistration;
 
-// A change that waits is read within microseconds; what waits longer is registered by itself.
+// A change that waits is read within microseconds; a call that has tried this often registers its
+// memory outside of the cache.
 constexpr int kUnsettledTries = 64;
 
 const std::uintptr_t g_page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
 
-/// Whether check_range() would find no fault; makes no error, since each hit asks.
+/// Whether check_range() would find no fault; makes no Error, since each hit calls it.
 bool is_sound(std::span<std::byte> bytes, Access access) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
   const std::uintptr_t last = UINTPTR_MAX - g_page_bytes;
@@ -116,10 +117,10 @@ Registration* MrCacheCore::find(std::uintptr_t begin, std::uintptr_t end,
                                                                     std::uint64_t generation,
                                                                     std::size_t shard) noexcept {
   if (found == nullptr) return LookUp::kMiss;
-  __builtin_prefetch(found, 1);  // comes while the kernel is asked
+  __builtin_prefetch(found, 1);  // arrives during the system call
   if (monitor_ != nullptr && (!monitor_->quiet() || monitor_->generation() != generation))
     return LookUp::kUnsettled;
-  // A change from here on happens during acquire(): it may find the lease, or not.
+  // A change from here on happens during acquire(), which may use the lease or not.
   if (!found->take()) return LookUp::kMiss;
   const std::uint64_t now = time_.load(std::memory_order_relaxed);
   if (found->used.load(std::memory_order_relaxed) != now)
@@ -155,7 +156,7 @@ Result<MrLease> MrCacheCore::acquire(std::span<std::byte> bytes, Access access, 
     if (seen == LookUp::kUnsettled)
       std::this_thread::yield();
     else
-      keep = !collect_dead();  // behind a dead one may stand a living one
+      keep = !collect_dead();  // there may be a live one behind a dead one
   }
   return register_new(bytes, access, deadline, keep);
 }

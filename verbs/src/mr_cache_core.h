@@ -2,10 +2,11 @@
 
 /// State that an MrCache shares with its leases. Internal.
 ///
-/// A registration's state is a count of leases over three bits. kDead: not given out any more; the
-/// thread that sets it takes the registration out of the index. kUnlinked: it is out of the index;
-/// the unlinking thread deregisters it, or the end of its last lease where there is one. kFresh: in
-/// the index, so that changes reach it, but not given out before it is clear that none was missed.
+/// A registration's state is a count of leases over three bits. kDead: gets no more leases; the
+/// thread that sets it removes the registration from the index. kUnlinked: it is not in the index;
+/// the unlinking thread deregisters it or, if there are leases, the end of the last one. kFresh: in
+/// the index, so that changes reach it, but without leases until it is certain that no change was
+/// missed.
 
 #include <array>
 #include <atomic>
@@ -30,21 +31,21 @@ namespace remora::verbs::detail {
 struct CachedRegistration;
 using RegistrationLines = RegistrationSlab<CachedRegistration>;
 
-/// The part of a registration that neither a hit nor the end of its lease touches.
+/// The part of a registration that neither a hit nor the end of a lease accesses.
 struct RegistrationRest final : Retired {
   void destroy() noexcept override;
 
   CachedRegistration* line = nullptr;  ///< the other half; owned
   std::shared_ptr<RegistrationLines> lines;
-  CachedRegistration* next_listed = nullptr;  ///< of a RegistrationList
+  CachedRegistration* next_listed = nullptr;  ///< in a RegistrationList
   std::shared_ptr<MrCacheCore> core;
   std::vector<MemoryRegion> pieces;  ///< by address
-  /// Under the cache's lock.
-  IntervalIndex* index = nullptr;  ///< that it is in
+  /// Guarded by the cache's lock.
+  IntervalIndex* index = nullptr;  ///< the index that contains it
   std::uint64_t queued_at = 0;     ///< its key in the eviction order
 };
 
-/// The part that a hit and the end of its lease touch: one cache line.
+/// The part that a hit and the end of a lease access: one cache line.
 struct alignas(64) CachedRegistration final : Interval {
   static constexpr std::uint64_t kDead = 1;
   static constexpr std::uint64_t kUnlinked = 2;
@@ -68,21 +69,21 @@ struct alignas(64) CachedRegistration final : Interval {
   }
 
   std::atomic<std::uint64_t> state{kLease};
-  std::atomic<std::uint64_t> used{0};  ///< the cache's time of the last hit
-  std::uint32_t lkey = 0;              ///< of a single piece, to spare hits the way to it
+  std::atomic<std::uint64_t> used{0};  ///< the last hit, in the cache's time
+  std::uint32_t lkey = 0;              ///< of a single piece, so that hits need not read it there
   std::uint32_t rkey = 0;
   RegistrationRest* rest = nullptr;
   CachedRegistration* next_dead = nullptr;
   bool single = false;
 };
 
-/// The registration that an entry of the index is.
+/// The registration that an entry of the index belongs to.
 inline CachedRegistration& registration_of(Interval& interval) noexcept {
   return static_cast<CachedRegistration&>(interval);
 }
 
-/// Registrations on the way out, through themselves: what ends must not need memory. Each is in one
-/// list at a time: found under the cache's lock, or the owner's.
+/// Registrations that are being removed, linked through themselves, since removal must not need
+/// memory. Each is in one list at a time: found under the cache's lock, or the owner's.
 class RegistrationList {
  public:
   void push(CachedRegistration& registration) noexcept {
@@ -117,7 +118,7 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   std::size_t invalidate(std::span<std::byte> bytes);
   std::size_t trim() noexcept;
   static void release(CachedRegistration* registration) noexcept;
-  /// Leaves what release() would deregister to the reaper.
+  /// Leaves the deregistration that release() would do to the reaper.
   static void release_soon(CachedRegistration* registration) noexcept;
   [[nodiscard]] bool keeps() const noexcept { return monitor_ != nullptr || explicit_; }
   [[nodiscard]] bool automatic() const noexcept { return monitor_ != nullptr; }
@@ -142,7 +143,7 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   };
   struct Emptied {
     Pinned freed;
-    Pinned stuck;  ///< could not be deregistered: still pinned
+    Pinned stuck;  ///< not deregistered after an error: still pinned
   };
   struct alignas(64) Hits {
     std::atomic<std::uint64_t> count{0};
@@ -154,7 +155,7 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   LookUp look_up(std::uintptr_t begin, std::uintptr_t end, Access access,
                  CachedRegistration*& found) noexcept;
   CachedRegistration* find(std::uintptr_t begin, std::uintptr_t end, Access access) const noexcept;
-  /// A lease of what was found at `generation`, if that is still so.
+  /// A lease of a registration found at `generation`, if it is still valid.
   LookUp take(CachedRegistration* found, std::uint64_t generation, std::size_t shard) noexcept;
   Result<MrLease> register_new(std::span<std::byte> bytes, Access access, Deadline deadline,
                                bool keep);
@@ -207,7 +208,7 @@ class MrCacheCore final : public MemoryMonitor::Subscriber,
   mutable remora::detail::Mutex mutex_;  ///< also held while an index is changed
   std::set<std::pair<std::uint64_t, CachedRegistration*>> order_ REMORA_GUARDED_BY(mutex_);
   RetiredList retired_ REMORA_GUARDED_BY(mutex_);
-  /// Without hits, what changed_ counts and failures.
+  /// Without hits, failures and the numbers that changed_ counts.
   MrCacheCounters counters_ REMORA_GUARDED_BY(mutex_);
   std::array<std::uint64_t, kErrnosMax> failures_
       REMORA_GUARDED_BY(mutex_){};  ///< by errno; else [0]

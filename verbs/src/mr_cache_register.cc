@@ -1,4 +1,4 @@
-/// Makes registrations: within the budget, in one call or many at a time, and puts them into the
+/// Makes registrations: within the budget, in one call or in many at a time, and puts them into the
 /// index.
 
 #include <algorithm>
@@ -30,11 +30,12 @@ std::uintptr_t page_ceiling(std::uintptr_t address) noexcept {
   return page_floor(address + page_bytes() - 1);
 }
 
-/// Threads besides the caller's that register parts of one buffer.
+/// The most threads, besides the caller's, that register parts of one buffer.
 constexpr std::size_t kHelpersMax = 15;
 
-/// Calls `one` for 0 … count - 1 in any order: by this thread, and by others as far as they are to
-/// be had. They live for this call alone, since to pin a part takes much longer than to start one.
+/// Calls `one` for 0 … count - 1 in any order: on this thread, and on others if they can be
+/// started. They exist for this call alone, since pinning a part takes much longer than starting a
+/// thread.
 template <typename One>
 void for_each(std::size_t count, const One& one) {
   std::atomic<std::size_t> next{0};
@@ -56,7 +57,7 @@ void for_each(std::size_t count, const One& one) {
 
 }  // namespace
 
-/// Room in the budgets, given back unless it was used.
+/// Room in the budgets, returned unless it was used.
 struct MrCacheCore::Reservation {
   explicit Reservation(MrCacheCore& owner) noexcept : core{owner} {}
   Reservation(const Reservation&) = delete;
@@ -112,7 +113,7 @@ Result<MrLease> MrCacheCore::register_new(std::span<std::byte> bytes, Access acc
     made->lkey = made->rest->pieces[0].lkey();
     made->rkey = made->rest->pieces[0].rkey();
   }
-  reservation.held = {};  // the registration's now
+  reservation.held = {};  // now owned by the registration
   {
     const remora::detail::MutexLock lock{mutex_};
     ++counters_.misses;
@@ -158,7 +159,8 @@ Status MrCacheCore::reserve(Pinned wanted, Deadline deadline, Reservation& reser
           return Error{Code::kTimedOut, "MrCache::acquire"};
         continue;
       }
-      if (victim == nullptr && dead_.load() != nullptr) {  // released, and the reaper's to finish
+      if (victim == nullptr &&
+          dead_.load() != nullptr) {  // released, not yet finished by the reaper
         lock.unlock();
         collect_dead();
         continue;
@@ -188,8 +190,8 @@ Status MrCacheCore::register_pieces(std::uintptr_t begin, std::uintptr_t end, Ac
     return Error{Code::kTimedOut, "MrCache::acquire"};
   Status done = register_in_parallel(parts, access, deadline, pieces);
   if (!done && done.error().code() == Code::kOutOfMemory) {
-    // The device or the process is full, and what lies here idle is part of it.
-    // As much of it goes as is wanted: what is left may be in use again soon.
+    // The device or the process has no room, and idle registrations of the cache use a part of it.
+    // Evicts as many bytes as are needed: the others may soon be used again.
     std::uint64_t freed_bytes = 0;
     while (freed_bytes < end - begin &&
            (deadline == Deadline::max() || std::chrono::steady_clock::now() < deadline)) {
@@ -244,7 +246,7 @@ Status MrCacheCore::register_in_parallel(const std::vector<std::span<std::byte>>
   if (!failed) return {};
   const Pinned stuck = deregister(pieces).stuck;
   const remora::detail::MutexLock lock{mutex_};
-  counters_.pinned_bytes += stuck.bytes;  // beside the reservation, which goes back as a whole
+  counters_.pinned_bytes += stuck.bytes;  // the whole reservation is returned
   counters_.pinned_registrations += stuck.count;
   return *failed;
 }
@@ -267,7 +269,7 @@ bool MrCacheCore::publish(Registration& made, Access access, std::uint64_t inval
     try {
       published =
           !closed_ && invalidations == invalidations_ && publish_locked(made, access, doomed);
-    } catch (const std::bad_alloc&) {  // not kept, then
+    } catch (const std::bad_alloc&) {  // then it is not kept
     }
   }
   finish(doomed);
@@ -278,7 +280,8 @@ bool MrCacheCore::publish_locked(Registration& made, Access access, Doomed& doom
   Shelf* const shelf = shelf_locked(access);
   if (shelf == nullptr) return false;
   while (Interval* const around = shelf->index.find(made.begin, made.end)) {
-    // Another thread was faster, unless that one is dead; behind it may stand a living one.
+    // Another thread was faster, unless its registration is dead; there may be a live one behind
+    // it.
     if ((registration_of(*around).state.load() & Registration::kDead) == 0) return false;
     unlink_locked(registration_of(*around));
   }
@@ -313,7 +316,7 @@ void MrCacheCore::settle(Registration& made, std::uint64_t generation) {
     const bool missed =
         now != generation && monitor_->changed_since(generation, made.begin, made.end);
     if ((now & 1U) != 0 || monitor_->generation() != now)
-      std::this_thread::yield();  // being told, perhaps to an index without it
+      std::this_thread::yield();  // being reported, perhaps before it is in the index
     else if (missed)
       break;
     else

@@ -1,4 +1,4 @@
-/// The ways out of the cache: eviction, invalidation, changes of the mapping, the end of the last
+/// Removals from the cache: eviction, invalidation, changes of the mapping, the end of the last
 /// lease.
 
 #include <algorithm>
@@ -22,14 +22,15 @@ void MrCacheCore::requeue_first_locked(std::uint64_t at) noexcept {
 }
 
 Registration* MrCacheCore::evict_one_locked() noexcept {
-  // Keys are as old as the look here: what was used since goes back with its true age.
+  // Keys have the age of the last check: a registration that was used since is queued again with
+  // its true age.
   for (std::size_t left = 2 * order_.size(); left > 0; --left) {
     Registration* const oldest = order_.begin()->second;
     std::uint64_t idle = 0;
     const std::uint64_t used = oldest->used.load(std::memory_order_relaxed);
     const bool leased = oldest->state.load() >= Registration::kLease;
     if (leased || used > oldest->rest->queued_at) {
-      // Behind all others: with the age of another one it could stay the first.
+      // Last of all: with the age of another registration it could stay the first.
       requeue_first_locked(leased ? time_.fetch_add(1) + 1 : used);
     } else if (oldest->state.compare_exchange_strong(idle, Registration::kDead)) {
       unlink_locked(*oldest);
@@ -37,7 +38,7 @@ Registration* MrCacheCore::evict_one_locked() noexcept {
       ++counters_.evictions;
       ++finishing_;
       return oldest;
-    } else if ((idle & Registration::kDead) != 0) {  // the monitor's: out when it is collected
+    } else if ((idle & Registration::kDead) != 0) {  // removed when it is collected
       requeue_first_locked(time_.fetch_add(1) + 1);
     }
   }
@@ -132,7 +133,7 @@ std::size_t MrCacheCore::invalidate(std::span<std::byte> bytes) {
 }
 
 void MrCacheCore::finish_last(Registration* registration) noexcept {
-  if (forked()) return;  // the lock may be held by a thread that is not here
+  if (forked()) return;  // the lock may be held by a thread of the parent
   {
     const remora::detail::MutexLock lock{mutex_};
     ++finishing_;
@@ -160,7 +161,7 @@ void MrCacheCore::finish(Doomed doomed) noexcept {
 }
 
 void MrCacheCore::finish(Registration* registration) noexcept {
-  if (forked()) return;  // the parent's: left alone
+  if (forked()) return;  // of the parent process: not touched
   const std::shared_ptr<MrCacheCore> self = std::move(registration->rest->core);
   const Pinned freed = deregister(registration->rest->pieces).freed;
   const remora::detail::MutexLock lock{mutex_};

@@ -24,8 +24,7 @@ class NetlinkSocket {
   NetlinkSocket() {
     const StandardDescriptorsTaken taken;
     fd_ = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA);
-    // The kernel answers within the call that asks; this bounds the wait for an answer that is
-    // lost.
+    // The kernel answers within the call that asks; this limits the wait for a lost answer.
     const timeval second{.tv_sec = 1, .tv_usec = 0};
     if (fd_ >= 0) ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Why there is no device: another network namespace may have it. Internal.
+/// The reason why there is no device: another network namespace may have it. Internal.
 
 #include <remora/result.h>
 #include <remora/verbs/provider.h>
@@ -8,11 +8,11 @@
 namespace remora::verbs::detail {
 
 /// Whether each network namespace has RDMA devices of its own (`rdma system`: "netns exclusive").
-/// Needs no privilege. False where the kernel does not tell.
+/// Needs no privilege. False if the kernel does not tell.
 [[nodiscard]] bool devices_are_by_namespace();
 
-/// kNotFound: by `operation`, or, where devices belong to network namespaces, with the namespace of
-/// this process as subject.
+/// kNotFound from `operation`; if devices belong to network namespaces, with the namespace of this
+/// process as subject.
 [[nodiscard]] Error no_device(const Provider& provider, Operation operation);
 
 }  // namespace remora::verbs::detail

@@ -19,7 +19,7 @@ namespace {
 constexpr Operation kList = "list the counters of a port";
 constexpr Operation kRead = "read the counter of a port";
 
-/// Names in a folder, in no order; those that begin with a dot are left out.
+/// The names in a folder, in any order, without those that begin with a dot.
 Result<std::vector<std::string>> names_in(const std::string& folder) {
   struct Close {
     void operator()(DIR* open) const noexcept { ::closedir(open); }
@@ -40,7 +40,7 @@ Result<std::vector<std::string>> names_in(const std::string& folder) {
   return names;
 }
 
-/// The number that is all of `text`.
+/// The number in `text`, which contains nothing else.
 template <typename Number>
 bool parse(std::string_view text, Number& number) noexcept {
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -52,7 +52,7 @@ Result<std::map<std::string, std::string>> counters_of(const std::string& port_f
   std::map<std::string, std::string> found;
   for (const char* const kind : {"/hw_counters", "/counters"}) {
     auto names = names_in(port_folder + kind);
-    if (!names && names.error().code() == Code::kNotFound) continue;  // the driver has none
+    if (!names && names.error().code() == Code::kNotFound) continue;  // the driver has no counters
     if (!names) return names.error();
     for (const std::string& name : *names)
       if (name != "lifespan")
@@ -109,7 +109,7 @@ Result<std::uint64_t> read_port_counter(const PortCounter& counter) {
   std::string_view digits{text.data(), static_cast<std::size_t>(length)};
   if (!digits.empty() && digits.back() == '\n') digits.remove_suffix(1);
   std::uint64_t value = 0;
-  // "N/A (no PMA)", for one.
+  // For example "N/A (no PMA)".
   if (!parse(digits, value)) return Error{Code::kUnsupported, kRead}.with_subject(counter.name);
   return value;
 }

@@ -10,7 +10,7 @@ template <typename Call>
 struct NotHere;
 template <typename Answer, typename... Arguments>
 struct NotHere<Answer (*)(Arguments...)> {
-  /// Null, -1, or where it has no way to fail nothing.
+  /// Null, -1, or nothing for a call that cannot fail.
   static Answer fail(Arguments... /*arguments*/) {
     errno = kForkedErrno;
     if constexpr (std::is_signed_v<Answer>)

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The calls of an object that a process has made, as a child of fork(2) may make them. Internal.
+/// The verbs calls for objects of a parent process, as a child of fork(2) may make them. Internal.
 
 #include <cerrno>
 #include <cstdint>
@@ -13,23 +13,23 @@ namespace remora::verbs::detail {
 /// The errno of a refused call; no verbs call of the libraries sets it.
 inline constexpr int kForkedErrno = EOWNERDEAD;
 
-/// Every call that would ask for something fails with kForkedErrno; what would destroy, free or
-/// acknowledge succeeds and does nothing.
+/// Every call that requests something fails with kForkedErrno; calls that destroy, free or
+/// acknowledge succeed and do nothing.
 [[nodiscard]] const Provider& provider_of_parents() noexcept;
 
-/// The table of calls for what is made here, until a child of this process has it.
+/// The table of calls for objects made in this process; in a child of this process it is replaced.
 class ProcessProvider {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor): stands in for the pointer.
   ProcessProvider(const Provider* table) noexcept : table_{table} {}
 
-  /// A parent process made it.
+  /// Whether a parent process made the object.
   [[nodiscard]] bool foreign() const noexcept { return made_in_ != remora::detail::this_process(); }
   [[nodiscard]] const Provider& operator*() const noexcept {
     return foreign() ? provider_of_parents() : *table_;
   }
   [[nodiscard]] const Provider* operator->() const noexcept { return &**this; }
-  /// In whatever process.
+  /// The table, in any process.
   [[nodiscard]] const Provider* table() const noexcept { return table_; }
 
  private:

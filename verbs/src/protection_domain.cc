@@ -51,7 +51,7 @@ Result<ProtectionDomain> ProtectionDomain::for_one_thread() const {
   errno = 0;
   ibv_pd* const raw = provider.alloc_parent_domain(device_.raw(), &of);
   if (raw == nullptr) return failed("ibv_alloc_parent_domain");
-  // It goes before the domains that it is made of.
+  // The object is destroyed before the domains that it is made of.
   std::shared_ptr<ibv_pd> domain{raw, [device = device_, parent = domain_, kept](ibv_pd* pd) {
                                    const int result = device.provider().dealloc_pd(pd);
                                    if (result != 0)

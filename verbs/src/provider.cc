@@ -25,12 +25,12 @@ namespace {
 using detail::AboveStandard;
 using detail::OnDeviceThread;
 
-// Several calls are macros or inline functions over other symbols: they get a function of ours.
+// Several calls are macros or inline functions over other symbols: they get a function here.
 ibv_device** system_get_device_list(int* count) { return ibv_get_device_list(count); }
 
-// Inside some calls librdmacm lists the devices on the caller's thread, if it does not know the one
-// of an id. What has come before is listed by the device thread first. The pause: a storm of
-// connections has many events.
+// Inside some calls librdmacm lists the devices on the caller's thread, if it does not know the
+// device of an id. So the device thread first lists devices that have come since. The pause: a
+// burst of connections has many events.
 void list_new_devices() noexcept {
   if (!detail::needs_device_thread()) return;
   constexpr std::chrono::milliseconds kPause{10};
@@ -77,8 +77,8 @@ int system_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t 
   return ibv_query_gid_ex(context, port, index, entry, 0);
 }
 
-// The inline functions answer ENOSYS or EOPNOTSUPP as a result, or null with errno, where the
-// provider does not have the call.
+// The inline functions return ENOSYS or EOPNOTSUPP, or null with errno, if the provider does not
+// have the call.
 int system_query_rt_values_ex(ibv_context* context, ibv_values_ex* values) {
   return ibv_query_rt_values_ex(context, values);
 }
@@ -111,8 +111,8 @@ ibv_cq_ex* system_create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attrib
   return ibv_create_cq_ex(context, attributes);
 }
 
-// Where the kernel copies pinned pages for a child there is nothing to do. ibv_fork_init() of
-// rdma-core 44 takes registered pages out of children nevertheless, and the heap around them.
+// If the kernel copies pinned pages for a child, nothing must be done. ibv_fork_init() of rdma-core
+// 44 nevertheless removes registered pages, and the heap around them, from children.
 int system_fork_init() {
   return ibv_is_fork_initialized() == IBV_FORK_UNNEEDED ? 0 : ibv_fork_init();
 }
@@ -148,8 +148,8 @@ MemlockState system_memlock_state() {
 
 void system_keep_cm_devices(ibv_context** list) { std::free(list); }
 
-// The numbers stay taken, by descriptors of nothing, so that librdmacm closes no descriptor of
-// another owner when it closes the context at last.
+// The numbers stay in use, by descriptors of an empty file, so that librdmacm closes no descriptor
+// of another owner when it finally closes the context.
 void close_descriptors(const ibv_context& context) {
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;

@@ -30,7 +30,7 @@ constexpr int kConnectedAttributes =
 
 std::uint32_t random_psn() noexcept {
   std::uint32_t value = 0;
-  // A short read leaves zeros: a valid number, only a less surprising one.
+  // A short read leaves zeros, which is a valid number, only easier to guess.
   if (::getrandom(&value, sizeof(value), GRND_NONBLOCK) < 0) value = 0;
   return value & kMax24Bits;
 }
@@ -78,7 +78,7 @@ Status check_limits(const Device& device, const QueuePairOptions& options) {
   return {};
 }
 
-// Where inline data cannot be had, drivers answer EINVAL and nothing else.
+// If inline data is not possible, drivers answer only EINVAL.
 Error creation_error(const Device& device, const QueuePairOptions& options, int number) {
   const Error error = detail::provider_error("ibv_create_qp", number);
   if (number == EINVAL && options.inline_bytes != 0)
@@ -129,7 +129,7 @@ QueuePairCore::QueuePairCore(std::unique_ptr<ibv_qp, Destroy> pair,
 }
 
 void QueuePairCore::Destroy::operator()(ibv_qp* pair) const noexcept {
-  if (domain.device().foreign()) return;  // a parent's: left alone
+  if (domain.device().foreign()) return;  // of a parent process: not touched
   windows->free_all();
   const int result = domain.device().provider().destroy_qp(pair);
   if (result != 0) report_teardown_failure(provider_error("ibv_destroy_qp", errno_of(result)));
@@ -194,8 +194,8 @@ Status QueuePairCore::modify(const QueuePairAttributes& attributes) const {
   return modify(raw, mask);
 }
 
-// The state asked for says which step it was; the subject carries it. EINVAL says no more: what the
-// step lacks or has too many of does.
+// The requested state tells which step it was, so the subject contains it. For EINVAL the subject
+// also lists the attributes that the step lacks or must not have.
 Error QueuePairCore::modify_error(const ibv_qp_attr& attributes, int mask, int number) const {
   const Error error = provider_error("ibv_modify_qp", number);
   const bool moves = (mask & IBV_QP_STATE) != 0 && attributes.qp_state <= IBV_QPS_ERR;
@@ -309,7 +309,7 @@ AddressVector source_of(const QueuePairOptions& options, bool global) noexcept {
 
 namespace {
 
-// The GID to be known by; fills in its index.
+// The GID of this end; fills in its index.
 Result<Gid> find_gid(const Device& device, QueuePairOptions& options) {
   const auto table = device.query_gids();
   if (!table) return table.error();
@@ -372,7 +372,8 @@ AddressVector PreparedQueuePair<T>::source() const noexcept {
   return detail::source_of(options_, options_.global_route || endpoint_.lid == 0);
 }
 
-// Member by member: clang 14 instantiates with a class also what its constraints exclude.
+// Member by member: clang 14 would instantiate, with a whole class, also members that its
+// constraints exclude.
 template Result<PreparedQueuePair<Rc>> PreparedQueuePair<Rc>::build(const QueuePairBuilder<Rc>&);
 template Result<PreparedQueuePair<Uc>> PreparedQueuePair<Uc>::build(const QueuePairBuilder<Uc>&);
 template Result<PreparedQueuePair<Ud>> PreparedQueuePair<Ud>::build(const QueuePairBuilder<Ud>&);

@@ -75,7 +75,7 @@ constexpr std::array<Row, 8> kSteps{{
 }};
 
 Step step_of(ibv_qp_type type, QueuePairState from, QueuePairState to) noexcept {
-  // From anywhere, with nothing but the state.
+  // From any state, with the state as the only attribute.
   if (to == kReset || to == kErr) return {true, 0, IBV_QP_CUR_STATE};
   const std::size_t column = type == IBV_QPT_UD ? 0 : type == IBV_QPT_UC ? 1 : 2;
   if (from == kSqe && to == kRts && column != 2)

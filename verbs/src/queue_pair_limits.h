@@ -10,9 +10,9 @@
 
 namespace remora::verbs::detail {
 
-/// 0.64 ms. The connection manager knows none and would leave it at 0, which means 655 ms.
+/// 0.64 ms. The connection manager sets none and would leave it at 0, which means 655 ms.
 inline constexpr std::uint8_t kDefaultMinRnrTimer = 12;
-/// Without the connection manager, whose routes have their own.
+/// For connections without the connection manager, whose routes have their own limit.
 inline constexpr std::uint8_t kDefaultHopLimit = 64;
 
 [[nodiscard]] Access default_access(const Device& device) noexcept;
@@ -20,7 +20,7 @@ inline constexpr std::uint8_t kDefaultHopLimit = 64;
                                            const QueuePairOptions& options) noexcept;
 [[nodiscard]] std::uint8_t initiator_depth(const Device& device,
                                            const QueuePairOptions& options) noexcept;
-/// Our end of every path; the destination is empty.
+/// This end of every path; the destination is empty.
 [[nodiscard]] AddressVector source_of(const QueuePairOptions& options, bool global) noexcept;
 
 }  // namespace remora::verbs::detail

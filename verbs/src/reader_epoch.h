@@ -1,6 +1,6 @@
 #pragma once
 
-/// Epoch-based reclamation: readers without a lock, writers that free what no reader can see.
+/// Epoch-based reclamation: readers take no lock, and writers free objects that no reader can see.
 /// Internal.
 ///
 /// A reader writes the epoch into a cache line of its own thread while it reads. A writer unlinks,
@@ -22,18 +22,18 @@ class ReaderEpoch {
     std::atomic<bool> taken{false};
   };
 
-  /// This thread's slot; null when more than kReadersMax threads have one. The first call of a
-  /// thread may allocate.
+  /// This thread's slot; null if kReadersMax other threads have one. The first call of a thread may
+  /// allocate.
   static Slot* slot() noexcept;
-  /// The MemoryMonitor's thread's: there however many threads have one.
+  /// The slot of the MemoryMonitor's thread, which exists however many threads have one.
   static Slot& monitor_slot() noexcept;
-  /// In a forked child, whose other threads are not there to leave theirs.
+  /// Called in a forked child, which does not have the threads that would leave their epochs.
   static void forget_other_threads() noexcept;
   /// The index of `slot()`, to spread counters.
   static std::size_t index_of(const Slot* slot) noexcept;
 
   static std::uint64_t advance() noexcept { return now.fetch_add(1); }
-  /// The oldest epoch that a reader is in; UINT64_MAX when none reads.
+  /// The oldest epoch that a reader is in; UINT64_MAX if no thread reads.
   static std::uint64_t oldest() noexcept;
 
   class Guard {

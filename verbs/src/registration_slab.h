@@ -1,10 +1,11 @@
 #pragma once
 
-/// RegistrationSlab: room for what hits touch of registrations, one cache line beside the other.
-/// Internal.
+/// RegistrationSlab: memory for the parts of registrations that hits access, one cache line next to
+/// the other. Internal.
 ///
-/// A hit among thousands of registrations waits for the line of one. On the heap each has what is
-/// not touched between it and the next, and hits among 10,000 took half as long again.
+/// A hit among thousands of registrations waits for the cache line of one. On the heap each line is
+/// followed by bytes that hits do not access, and hits among 10,000 registrations took half as long
+/// again.
 ///
 /// Thread safety: all calls concurrently.
 
@@ -28,7 +29,7 @@ class RegistrationSlab {
   RegistrationSlab(const RegistrationSlab&) = delete;
   RegistrationSlab& operator=(const RegistrationSlab&) = delete;
 
-  /// Room for one, uninitialised. Throws std::bad_alloc.
+  /// Uninitialised memory for one object. Throws std::bad_alloc.
   [[nodiscard]] void* take() {
     const remora::detail::MutexLock lock{mutex_};
     if (free_ != nullptr) return std::exchange(free_, free_->next);
@@ -38,7 +39,7 @@ class RegistrationSlab {
     }
     return &blocks_.back()->slots[used_++];
   }
-  /// Frees room from take(), after the destructor of its object.
+  /// Frees memory from take(), after the destructor of its object.
   void give_back(void* room) noexcept {
     auto* const slot = new (room) Slot{};
     const remora::detail::MutexLock lock{mutex_};
@@ -47,7 +48,7 @@ class RegistrationSlab {
   }
 
  private:
-  static constexpr std::size_t kBlockSlots = 1023;  ///< 64 KiB with the heap's own words
+  static constexpr std::size_t kBlockSlots = 1023;  ///< 64 KiB, with the bookkeeping of the heap
   struct alignas(64) Slot {
     Slot* next;
   };

@@ -25,7 +25,7 @@ Error route_error(const Device& device, const Error& error, Operation operation,
   const auto entry = device.query_gid(port, source_index);
   const Gid source = entry ? entry->gid : Gid{};
   const Reason reason = diagnose_route(source, destination);
-  // EINVAL may be about anything else.
+  // EINVAL may have another cause.
   if (!lookup && reason == Reason::kNone) return error;
   return Error{Code::kUnreachable, operation}
       .with_errno(number)

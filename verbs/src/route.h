@@ -1,6 +1,6 @@
 #pragma once
 
-/// Why a path could not be taken. Internal.
+/// The reason why a path could not be used. Internal.
 
 #include <cstdint>
 
@@ -10,8 +10,9 @@
 
 namespace remora::verbs::detail {
 
-/// `error` of `operation`, a call that had to resolve the way from row `source_index` of `port` to
-/// `destination`: kUnreachable with both GIDs and the reason where that was it, `error` where not.
+/// `error` is that of `operation`, a call that had to resolve the path from row `source_index` of
+/// `port` to `destination`: returns kUnreachable with both GIDs and the reason if that failed,
+/// otherwise `error`.
 [[nodiscard]] Error route_error(const Device& device, const Error& error, Operation operation,
                                 std::uint8_t port, std::uint32_t source_index,
                                 const Gid& destination);

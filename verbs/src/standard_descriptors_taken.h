@@ -14,9 +14,10 @@
 
 namespace remora::verbs::detail {
 
-/// While one of these lives, each of 0, 1 and 2 is open: what was closed holds a place that can be
-/// neither read nor written, so that a descriptor made meanwhile, by any thread, is above 2. For
-/// calls into libraries whose descriptors cannot be moved afterwards. Thread-safe.
+/// While one of these objects lives, each of the descriptors 0, 1 and 2 is open: a closed one is
+/// opened on a file that can be neither read nor written, so that a descriptor made meanwhile, by
+/// any thread, is above 2. For calls into libraries whose descriptors cannot be moved afterwards.
+/// Thread-safe.
 class StandardDescriptorsTaken {
  public:
   StandardDescriptorsTaken() : held_{all()} {
@@ -43,7 +44,7 @@ class StandardDescriptorsTaken {
     void take() noexcept REMORA_REQUIRES(mutex) {
       for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
         if (::fcntl(fd, F_GETFD) >= 0) continue;
-        // The lowest free number: this one, unless another thread opens something meanwhile.
+        // The lowest free number: this one, unless another thread opens a file meanwhile.
         const int place = ::open("/", O_PATH | O_CLOEXEC);
         if (place == fd)
           taken[static_cast<std::size_t>(fd)] = true;
@@ -68,7 +69,7 @@ class StandardDescriptorsTaken {
   Places& held_;
 };
 
-/// `kCall` while 0, 1 and 2 are taken.
+/// Calls `kCall` while 0, 1 and 2 are in use.
 template <auto kCall>
 struct AboveStandard;
 template <typename Answer, typename... Arguments, Answer (*kCall)(Arguments...)>

@@ -10,7 +10,7 @@ namespace remora::verbs::detail {
 /// Makes `fd` non-blocking and close-on-exec. Errors: kSystem (errno kept).
 Status make_non_blocking(int fd);
 
-/// Sleeps until `fd` is readable. Looks at least once, also after the deadline.
+/// Sleeps until `fd` is readable. Polls at least once, also after the deadline.
 /// Errors: kTimedOut; kSystem (errno kept).
 Status wait_readable(int fd, Deadline deadline);
 

@@ -6,8 +6,7 @@
 /// config::load_server() and Server.
 /// engine/README.md shows both, and which page of engine/docs/ answers which question.
 
-// First: it says which language Remora needs, before other headers are read.
-// clang-format off
+// First: it checks the language version, before other headers are read. clang-format off
 #include <remora/result.h>  // IWYU pragma: export
 // clang-format on
 

@@ -69,7 +69,7 @@ Result<ServerReply> AdminRequests::drain(const control::DrainRequest& request) {
   state.set_draining(drain.requested());
   if (drain.requested())
     if (const auto event = drain.event()) state.set_remaining_ms(event->draining().remaining_ms());
-  state.set_sessions(admitted - std::min<std::size_t>(admitted, 1));  // but for the one that asks
+  state.set_sessions(admitted - std::min<std::size_t>(admitted, 1));  // without the one that asks
   state.set_lost_sessions(table.kept().size());
   state.set_grants(
       static_cast<std::uint64_t>(std::max<std::int64_t>(server_.metrics().open_grants(), 0)));
@@ -91,7 +91,7 @@ void AdminRequests::end_session(const ServerRequest& asked,
   log::info({"session.ended_by_admin", "session:x client ended"},
             "session {:x} ({}): has ended session {}", session_.id(),
             session_.handshake().client_name(), name);
-  // Behind the job that releases the session: when the client reads the answer, nothing of the
+  // After the job that releases the session: when the client reads the answer, nothing of the ended
   // session reaches memory any more.
   server_.enqueue([&session = session_, keep = session_.shared_from_this(), asked] {
     ServerReply answer;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The requests of one session about the server itself: its sessions, the end of one, and a drain.
-/// For clients with the right `admin`; with 'auth: none' every client has it.
+/// The requests of one session about the server itself: the list of sessions, the end of a session,
+/// and a drain. They need the right `admin`; with 'auth: none' every client has it.
 
 #include "protocol/messages.h"
 #include "server/server_request.h"
@@ -15,16 +15,16 @@ class ServerSession;
 /// Worker only.
 class AdminRequests {
  public:
-  /// `rights`: says whether the session's client may do what it asks for.
+  /// `rights`: answers whether the session's client may make its request.
   AdminRequests(ServerCore& server, ServerSession& session, const RegionRequests& rights) noexcept
       : server_{server}, session_{session}, rights_{rights} {}
 
-  /// Sessions whose clients are admitted, and those that wait for their clients: a page in the
-  /// order of their ids.
+  /// A page of the sessions, in the order of their ids: those whose clients are admitted, and those
+  /// that wait for their clients.
   Result<ServerReply> sessions(const control::SessionsRequest& request);
-  /// Begins or ends a drain, or says how far it is.
+  /// Begins or ends a drain, or reports its progress.
   Result<ServerReply> drain(const control::DrainRequest& request);
-  /// Replies itself, when the session has ended and given everything back.
+  /// Ends a session. Sends the reply itself, when the session has ended and released everything.
   void end_session(const ServerRequest& asked, const control::EndSessionRequest& request);
 
  private:

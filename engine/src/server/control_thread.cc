@@ -55,7 +55,7 @@ Status ControlThread::start() {
   return {};
 }
 
-/// The worker calls `tick` when the timer has run out.
+/// Watches a timer: when it has expired, the worker calls `tick`.
 Status ControlThread::watch_timer(const TimerFd& timer, std::function<void()> tick) {
   auto watch = loop_->watch(timer.get(), [this, &timer, tick = std::move(tick)] {
     timer.take();
@@ -84,8 +84,9 @@ void ControlThread::on_period() noexcept {
   server_.regions().remove_outdated();
 }
 
-/// The sessions of a device that has gone end as those whose connection is lost: their clients may
-/// resume them. Those that were lost before give back what they have there, too.
+/// Ends the sessions of a device that has gone as sessions that have lost their connection: their
+/// clients may resume them. Sessions that were lost before release their objects on the device,
+/// too.
 void ControlThread::look_at_devices() noexcept {
   const auto hit = [](const ServerSession& session, const transport::DeviceFailure& failure) {
     transport::DeviceSession* const device = session.endpoint().device_session();
@@ -105,8 +106,8 @@ void ControlThread::look_at_devices() noexcept {
   }
 }
 
-/// Where grants are windows, `job` registers the pool with a device that has returned. It begins
-/// behind the jobs by which sessions give back what they have on it.
+/// If grants are windows, `job` registers the pool with a device that has returned. It begins after
+/// the jobs by which sessions release their objects on it.
 void ControlThread::restore_devices(std::function<void()> job) noexcept {
   server_.enqueue([&server = server_, job = std::move(job)] {
     if (!server.registration_threads().enqueue(job)) job();
@@ -115,9 +116,8 @@ void ControlThread::restore_devices(std::function<void()> job) noexcept {
 
 void ControlThread::accept(Listener& listener) noexcept {
   // Sessions that have ended hold resources of a device until the worker releases them. If clients
-  // connect and leave faster than that, new connections wait in the kernel.
-  // They wait there as well while the server owes an answer to as many as may be in their
-  // handshake.
+  // connect and leave faster than that, new connections wait in the kernel. They also wait there
+  // while as many clients as may be in their handshake wait for an answer of the server.
   const std::size_t max = server_.limits().pending_handshakes_max;
   if (server_.session_table().ending_count() > max || handshake_limit_.all_wait_for_server(max))
     return std::this_thread::sleep_for(kListenerPause);
@@ -193,7 +193,7 @@ bool ControlThread::take_message(const std::shared_ptr<ServerSession>& session,
     server_.ender().end(session->id(), SessionEnd::kProtocol, session.get());
     return false;
   }
-  // Shared, since a std::function is copyable and a message is not.
+  // Shared, since a std::function must be copyable and a message is not.
   auto shared = std::make_shared<transport::ControlMessage>(std::move(message));
   server_.enqueue([this, session, shared, arrived = Clock::now()] {
     server_.ender().apply_outcome(*session, session->serve(shared, arrived));
@@ -202,7 +202,7 @@ bool ControlThread::take_message(const std::shared_ptr<ServerSession>& session,
 }
 
 /// Takes one message or some notices of the session. True: there may be more. `budget`: how many
-/// notices this thread may still take now, so that one client does not occupy it.
+/// notices this thread may still take in this round, so that one client does not occupy it.
 bool ControlThread::take_notices(ServerSession& session, std::size_t& budget) noexcept {
   std::array<transport::Notice, 32> found;
   bool any = false;
@@ -249,7 +249,7 @@ void ControlThread::end_silent_sessions() noexcept {
   const bool paused = now - std::exchange(silence_checked_at_, now) > kServerPause;
   if (paused) {
     lease_floor_ = now;
-    server_.session_table().renew_kept(now);  // their clients could not resume meanwhile
+    server_.session_table().renew_kept(now);  // their clients could not resume during the pause
     server_.renew_restored(now);
   }
   const auto lease =

@@ -42,15 +42,15 @@ class ControlThread {
   void stop_accepting() noexcept;
   /// On return the thread has ended. Idempotent. Not from the control thread.
   void stop() noexcept;
-  /// read_notices_again() has no effect any more.
+  /// From now on read_notices_again() has no effect.
   void close() noexcept { sessions_to_read_.close(); }
 
-  /// Any thread, once start() has been called.
+  /// The functions from here on are called by any thread, once start() has returned.
 
   /// See EventLoop::forget() and EventLoop::drop().
   void forget(EventLoop::Token watch) noexcept { loop_->forget(watch); }
   void drop(EventLoop::Token watch) noexcept { loop_->drop(watch); }
-  /// The session has room for notices that it had none for.
+  /// The session has room for notices again.
   void read_notices_again(std::uint64_t session_id) noexcept { sessions_to_read_.add(session_id); }
 
  private:
@@ -77,19 +77,18 @@ class ControlThread {
 
   ServerCore& server_;
   SessionsToRead sessions_to_read_;
-  /// The control thread alone uses these.
+  /// Used only by the control thread.
   HandshakeLimit handshake_limit_;
-  Clock::time_point more_came_at_{};        ///< a listener had more than it could take in one turn
+  Clock::time_point more_came_at_{};        ///< a listener had more than one accept() takes
   Clock::time_point silence_checked_at_{};  ///< when it last checked for silent sessions
-  Clock::time_point
-      lease_floor_{};  ///< silence before it does not count: the server itself stood still
-  /// One line a second for each cause that a client can bring about, with a count of the others.
+  Clock::time_point lease_floor_{};  ///< silence before it does not count: the server was stopped
+  /// One line a second for each cause that a client can trigger, with a count of the dropped lines.
   log::LogRateLimiter listener_lines_{1};
   log::LogRateLimiter protocol_lines_{1};
   log::LogRateLimiter silent_lines_{1};
   log::LogRateLimiter handshake_lines_{1};
   std::vector<EventLoop::Token> listener_watches_;
-  std::unique_ptr<EventLoop> loop_;  ///< the first to go: its handlers use the others
+  std::unique_ptr<EventLoop> loop_;  ///< destroyed first: its handlers use the others
 };
 
 }  // namespace remora::detail

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Sessions whose requests wait for their token bucket (limits.requests_per_second), by the time at
-/// which the next token is there: one timer for all of them, so that no thread sleeps.
+/// Sessions whose requests wait for their token bucket (limits.requests_per_second), ordered by the
+/// time of their next token. One timer serves all of them, so that no thread sleeps.
 
 #include <map>
 #include <memory>
@@ -15,17 +15,18 @@ namespace remora::detail {
 
 class ServerSession;
 
-/// Worker only, but for open() and timer().
+/// Worker only, except open() and timer().
 class DelayedSessions {
  public:
-  /// Before anything waits. Errors: kSystem.
+  /// Called before any session waits. Errors: kSystem.
   Status open() { return timer_.open(); }
-  /// Readable when tick() has something to do: the control thread then has the worker call it.
+  /// Readable when tick() has sessions to serve: then the control thread has the worker call it.
   [[nodiscard]] const TimerFd& timer() const noexcept { return timer_; }
 
-  /// Calls serve_delayed() of the session at `due`, unless it is gone by then. Once for each call.
+  /// Calls serve_delayed() of the session at `due`, unless the session has been destroyed. Once for
+  /// each call.
   void serve_at(Clock::time_point due, std::weak_ptr<ServerSession> session);
-  /// Serves those that are due.
+  /// Serves the sessions that are due.
   void tick();
 
  private:

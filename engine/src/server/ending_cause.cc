@@ -16,7 +16,7 @@ std::optional<EndingCause> ending_cause(ServerMetrics::SessionEnd why) noexcept 
     case SessionEnd::kByAdmin:
       return EndingCause{Code::kConnectionLost, Reason::kRevoked,
                          "an administrator of the server has ended it"};
-    // The client may resume this session. So the reason is not kLapsed, with which it may not.
+    // The client may resume this session, so the reason is not kLapsed, after which it may not.
     case SessionEnd::kLapsed:
       return EndingCause{Code::kConnectionLost, Reason::kSilent, "limits.session_lease"};
     case SessionEnd::kLeft:

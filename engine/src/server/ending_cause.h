@@ -1,6 +1,6 @@
 #pragma once
 
-/// The cause that a client is told when the server ends its session.
+/// The cause that the server tells a client when it ends the client's session.
 
 #include <optional>
 
@@ -16,7 +16,7 @@ struct EndingCause {
   const char* subject;
 };
 
-/// None where the client knows the cause, has gone, or was never admitted.
+/// Empty if the client knows the cause, has gone, or was never admitted.
 [[nodiscard]] std::optional<EndingCause> ending_cause(ServerMetrics::SessionEnd why) noexcept;
 
 }  // namespace remora::detail

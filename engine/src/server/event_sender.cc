@@ -29,7 +29,7 @@ void EventSender::send_next() {
   const Status sent = session_.connection().send(envelope);
   if (sent) return;
   log::debug("session {:x}: {}", session_.id(), sent.error().message());
-  // The client may have hung up, as in ServerSession::reply().
+  // The client may have disconnected, as in ServerSession::reply().
   if (sent.error().code() == Code::kConnectionLost) return;
   server_.ender().apply_outcome(session_, RequestOutcome::kReplyNotSent);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Events that the server sends to one client of its own accord: revocations, and that it stops.
+/// Events that the server sends to one client without a request: revocations, and the end of the
+/// server.
 
 #include <cstdint>
 #include <deque>
@@ -16,8 +17,8 @@ namespace remora::detail {
 class ServerCore;
 class ServerSession;
 
-/// One event is under way at a time: the client keeps room for one message that it has not asked
-/// for, and acknowledges it. Worker only.
+/// Has one unacknowledged event at a time: the client keeps room for one message that it has not
+/// requested, and acknowledges it. Worker only.
 class EventSender {
  public:
   EventSender(ServerCore& server, ServerSession& session) noexcept
@@ -25,16 +26,16 @@ class EventSender {
 
   /// Sends the event after those that were queued before.
   void send(control::Event event);
-  /// Queues the event behind an answer that is about to be sent: see send_next().
+  /// Queues the event after an answer that is about to be sent: see send_next().
   void queue(control::Event event) { waiting_.push_back(std::move(event)); }
   /// Sends the next event, unless one is not acknowledged yet.
   void send_next();
 
   struct Acknowledged {
-    std::uint64_t grant_id = 0;  ///< that the event was about; 0: none
+    std::uint64_t grant_id = 0;  ///< the grant that the event was about; 0: none
     Reason reason = Reason::kNone;
   };
-  /// The client has acknowledged the event. None: it is not the one that is under way.
+  /// The client has acknowledged the event. Empty: it is not the unacknowledged one.
   std::optional<Acknowledged> acknowledge(std::uint64_t event_id);
   [[nodiscard]] bool awaits(std::uint64_t event_id) const noexcept {
     return in_flight_id_ != 0 && event_id == in_flight_id_;
@@ -45,7 +46,7 @@ class EventSender {
   void drop_grant(std::uint64_t grant_id);
   void clear() noexcept { waiting_.clear(); }
 
-  /// Asks the client to stop using a grant.
+  /// The event that asks the client to stop using a grant.
   [[nodiscard]] control::Event revoking(std::uint64_t grant_id, Reason reason) const;
 
  private:

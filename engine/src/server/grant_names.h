@@ -1,7 +1,8 @@
 #pragma once
 
-/// The ids of a session's grants, and what notices need to know of the grants: also for a while
-/// after a grant has been closed, since notices of it may be on their way to the application.
+/// The ids of a session's grants, and the data of these grants that notices need. They are kept for
+/// a while after a grant has been closed, since its notices may still be on their way to the
+/// application.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,22 +28,22 @@ class GrantNames {
   };
   /// The id of the new grant. Ids are counted from 1 and never used again in a session.
   std::uint64_t add(NoticeRights rights);
-  /// Most id of add_as().
+  /// The highest id that add_as() accepts.
   static constexpr std::uint64_t kMaxNamedId = std::uint64_t{1} << 48U;
-  /// A grant of the process before has this id again, which no grant of the session has. False: the
-  /// session has or had it, or it is above kMaxNamedId.
+  /// Adds a grant of the previous process under its id. False: the session has or had a grant of
+  /// this id, or the id is above kMaxNamedId.
   [[nodiscard]] bool add_as(std::uint64_t grant_id, NoticeRights rights);
-  /// The client has this id from the process before: no later grant of the session gets it, whether
-  /// or not the client gets its own grant again. Changes nothing above kMaxNamedId.
+  /// The client has this id from the previous process: no later grant of the session gets it,
+  /// whether or not the client gets its own grant again. Does nothing for an id above kMaxNamedId.
   void avoid(std::uint64_t grant_id);
-  /// The grant is closed. The latest kMaxClosed are still known.
+  /// The grant is closed. The last kMaxClosed closed grants are remembered.
   void close(std::uint64_t grant_id);
   /// Whether the session has or had a grant of that id.
   [[nodiscard]] bool was_granted(std::uint64_t grant_id) const;
-  /// The region that the notice is about; empty: its grant was closed long ago. None: the client
-  /// has no right to send it.
+  /// The region that the notice is about; an empty name: its grant was closed long ago. No value:
+  /// the client has no right to send the notice.
   [[nodiscard]] std::optional<std::string> region_of(const transport::Notice& notice) const;
-  /// Takes over the grants of a session that goes on in this one.
+  /// Takes over the grants of a session that this session resumes.
   void take_over(GrantNames& before);
 
  private:

@@ -21,8 +21,8 @@ namespace remora::detail {
 
 class ServerSession;
 
-/// The worker begins and ends it. In between a registration thread has the grant, and the worker
-/// uses neither `grant` nor `renewed`.
+/// The worker begins and ends a renewal. In between a registration thread has the grant, and the
+/// worker uses neither `grant` nor `renewed`.
 struct GrantRenewal {
   using Then = std::function<void(Result<ServerReply>)>;
   /// A request for a page of the grant's extents.
@@ -34,20 +34,20 @@ struct GrantRenewal {
 
   std::uint64_t grant_id = 0;
   std::shared_ptr<RegionEntry> region;
-  Asked first;                                     ///< by which it began: keys of its lanes
-  transport::LaneKeyRenewal* lane_keys = nullptr;  ///< of the session of `first`
+  Asked first;                                     ///< the request that began the renewal
+  transport::LaneKeyRenewal* lane_keys = nullptr;  ///< of the session that sent `first`
   transport::Grant grant;
   Status renewed;
-  /// The grant has been given up, by its session or by the server: the end of this revokes it.
+  /// The session or the server has given up the grant: the end of this renewal revokes it.
   std::atomic<bool> given_up{false};
 
-  /// Worker.
+  /// Used only by the worker from here on.
 
-  /// That has the grant, or had it when it was given up: the one of `first`, or one that resumes
-  /// it.
+  /// The session that has the grant, or had it when it was given up: the one of `first`, or one
+  /// that has resumed that session.
   std::shared_ptr<ServerSession> owner;
   bool leaves_device = false;  ///< see GrantHandle::leave_device()
-  std::vector<Asked> waiting;  ///< that came meanwhile
+  std::vector<Asked> waiting;  ///< requests that came meanwhile
 };
 
 }  // namespace remora::detail

@@ -27,8 +27,8 @@ void append_page(const transport::Grant& grant, std::size_t first, auto& page) {
   }
 }
 
-/// Adds the region to an error of the transport. The error of a budget stays as it is: it already
-/// says how much there is and which limit to change. That of locked memory keeps its own text too.
+/// Adds the region to an error of the transport. The error of a budget is not changed: it already
+/// names the amount and the limit to change. Neither is the error of locked memory.
 Error grant_error(const Error& why, const std::string& region) {
   if (why.code() == Code::kLimitExceeded) return why;
   if (why.reason() != Reason::kMemlock) return why.with_subject(region);
@@ -76,7 +76,7 @@ void GrantSet::give_back_room(std::uint64_t region_bytes) noexcept {
   reserved_bytes_ -= region_bytes;
 }
 
-/// What the grant of the whole region needs.
+/// Collects the data that a grant of the whole region needs.
 GrantSet::PendingOpen GrantSet::prepare(const std::shared_ptr<RegionEntry>& region, Rights rights,
                                         Opened then) {
   const RegionInfo info = region->info();
@@ -102,7 +102,7 @@ void GrantSet::open(const std::shared_ptr<RegionEntry>& region, Rights rights, O
 void GrantSet::reattach(const std::shared_ptr<RegionEntry>& region,
                         const control::ReattachRequest& request, Opened then) {
   PendingOpen wanted = prepare(region, static_cast<Rights>(request.rights()), std::move(then));
-  // The region may have grown since: the client reaches what it reached before.
+  // The region may have grown since: the client reaches the same bytes as before.
   std::uint64_t left = request.size_bytes();
   for (const transport::MemoryStretch& stretch : wanted.memory->stretches()) {
     if (left == 0) break;
@@ -122,8 +122,8 @@ void GrantSet::reattach(const std::shared_ptr<RegionEntry>& region,
   make(std::move(wanted));
 }
 
-/// Sessions that prove the key of one client share the registration of a region: the first of them
-/// makes it, and the others would only wait for that. Empty: this session shares none.
+/// Sessions that prove the key of one client share the registration of a region: the first session
+/// makes it, and the threads of the others would only wait for it. Empty: this session shares none.
 std::string GrantSet::registration_group(const RegionEntry& region) const {
   const SessionHandshake& handshake = session_.handshake();
   if (!handshake.proven() || handshake.has_rails()) return {};
@@ -136,7 +136,7 @@ void GrantSet::make(PendingOpen wanted) {
     auto answer = add(wanted);
     return wanted.then(std::move(answer));
   }
-  // Where its vectors move, the spans of the request go on to hold.
+  // Moving the vectors keeps the spans of the request valid.
   auto pending = std::make_shared<PendingOpen>(std::move(wanted));
   reserve_room(pending->size_bytes);
   server_.revocations().begin_open(*pending->region);
@@ -148,9 +148,11 @@ void GrantSet::make(PendingOpen wanted) {
   finish_pending(*pending);
 }
 
-/// A registration thread. It holds nothing of the session when the worker goes on.
+/// Runs on a registration thread. It holds nothing of the session when it hands the result to the
+/// worker.
 void GrantSet::register_pending(ServerCore& server, std::shared_ptr<PendingOpen> pending) {
-  // Clients that come back together may have waited too long, and ask again over new connections.
+  // Clients that reconnect at the same time may have waited too long, and have asked again over new
+  // connections.
   if (pending->session->detached())
     pending->made.emplace(Error{Code::kConnectionLost, "open"});
   else
@@ -162,7 +164,7 @@ void GrantSet::register_pending(ServerCore& server, std::shared_ptr<PendingOpen>
 void GrantSet::finish_pending(PendingOpen& pending) {
   const std::shared_ptr<ServerSession> keep = pending.session;
   const std::shared_ptr<RegionEntry> region = pending.region;
-  pending.memory.reset();  // a request that waits for this open may cut it
+  pending.memory.reset();  // a request that waits for this open may shrink it
   give_back_room(pending.size_bytes);
   if (session_.over())
     drop(*region, std::move(*pending.made));
@@ -172,8 +174,8 @@ void GrantSet::finish_pending(PendingOpen& pending) {
   server_.revocations().end_open(region);
 }
 
-/// Revokes a grant that is the session's no longer, or not: it has ended, no client waits for it,
-/// or the client has it already.
+/// Revokes a grant that the session does not keep: the session has ended, no client waits for the
+/// grant, or the client has it already.
 void GrantSet::drop(RegionEntry& region, Result<transport::Grant> grant) {
   if (grant) {
     if (grant->handle != nullptr)
@@ -185,7 +187,7 @@ void GrantSet::drop(RegionEntry& region, Result<transport::Grant> grant) {
   server_.catalog().close(region);
 }
 
-/// The grant is the session's from now on; its client gets the reply.
+/// Adds the grant to the session; its client gets the reply.
 Result<ServerReply> GrantSet::add(PendingOpen& pending) {
   const std::shared_ptr<RegionEntry>& region = pending.region;
   Result<transport::Grant>& grant = *pending.made;
@@ -207,12 +209,12 @@ Result<ServerReply> GrantSet::add(PendingOpen& pending) {
   return answer;
 }
 
-/// The grant that the client has from the process before is the session's again.
+/// Adds again a grant that the client has from the previous process.
 Result<ServerReply> GrantSet::add_again(PendingOpen& pending, std::uint64_t grant_id) {
   const std::shared_ptr<RegionEntry>& region = pending.region;
   ServerReply answer;
   answer.reply.mutable_reattach();
-  // The client may have asked twice: opens of a region run beside each other.
+  // The client may have asked twice: opens of a region run at the same time.
   const bool there = has(grant_id, *region);
   const bool named = !there && names_.add_as(grant_id, {region->name(), pending.size_bytes,
                                                         pending.request.rights});
@@ -222,7 +224,7 @@ Result<ServerReply> GrantSet::add_again(PendingOpen& pending, std::uint64_t gran
     return Error{Code::kAccessRefused, "attach again"}.with_reason(Reason::kRevoked);
   }
   transport::Grant& grant = **pending.made;
-  grant.descriptors.clear();  // the client has the memory mapped
+  grant.descriptors.clear();  // the client already has the memory mapped
   hold(grant_id, OpenGrant{region, std::move(grant), pending.size_bytes});
   return answer;
 }
@@ -315,7 +317,7 @@ void GrantSet::close_all() {
   while (!grants_.empty()) end(grants_.begin());
 }
 
-/// Every grant ends here, whatever the cause.
+/// Every grant ends by this function, whatever the cause.
 void GrantSet::end(Grants::iterator found) {
   const std::uint64_t grant_id = found->first;
   const std::shared_ptr<RegionEntry> region = std::move(found->second.region);
@@ -365,7 +367,7 @@ std::vector<GrantSet::Missing> GrantSet::missing(const std::vector<std::uint64_t
   const std::unordered_set<std::uint64_t> known{held.begin(), held.end()};
   std::vector<Missing> missing;
   // The server could not tell the client about grants that it took back meanwhile. It remembers
-  // the reasons of the newest kMaxTaken only.
+  // only the reasons of the newest kMaxTaken.
   for (const std::uint64_t grant_id : known)
     if (!grants_.contains(grant_id))
       missing.push_back({grant_id, taken(grant_id).value_or(Reason::kRevoked)});

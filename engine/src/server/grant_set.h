@@ -1,7 +1,7 @@
 #pragma once
 
 /// The grants of one session: the open grants, the grants that the server took back, and the room
-/// that the session keeps for fences and opens which are under way.
+/// that the session reserves for unfinished fences and opens.
 
 #include <atomic>
 #include <cstddef>
@@ -31,7 +31,7 @@ namespace remora::detail {
 class ServerCore;
 class ServerSession;
 
-/// The grants of one session. Worker only, but for open_count() and names(). exception: OpenGrant
+/// The grants of one session. Worker only, except open_count() and names(). exception: OpenGrant
 /// and PendingOpen, which have most of the members, are records of single grants.
 class GrantSet {
  public:
@@ -41,40 +41,41 @@ class GrantSet {
   GrantSet(const GrantSet&) = delete;
   GrantSet& operator=(const GrantSet&) = delete;
 
-  /// Which of its own grants the session gives up before it gets a new grant of the region.
+  /// The grants that the session gives up before it gets a new grant of the region.
   enum class Before : std::uint8_t { kNothingGoes, kThoseOfTheRegionGo };
   /// Errors: kLimitExceeded, naming the limit of one session.
   [[nodiscard]] Status has_room_for(const RegionEntry& region, Before before) const;
-  /// Keeps room for the grant of a fence or an open that is under way, until give_back_room().
+  /// Reserves room for the grant of an unfinished fence or open, until give_back_room().
   void reserve_room(std::uint64_t region_bytes) noexcept;
   void give_back_room(std::uint64_t region_bytes) noexcept;
 
   using Opened = GrantRenewal::Then;
   /// Grants `rights` on the region. The caller has opened the region in the catalog; open() closes
   /// it there when the grant fails. `then` gets the reply, with the first page of extents: before
-  /// open() returns or, where the memory is registered first, later, as a job of the worker. It is
-  /// not called once the session is over. In the region's turn. Errors: those of
+  /// open() returns or, if the memory must be registered first, later, as a job of the worker. It
+  /// is not called once the session is over. Called in the region's turn. Errors: those of
   /// ServerEndpoint::grant().
   void open(const std::shared_ptr<RegionEntry>& region, Rights rights, Opened then);
-  /// Gives the client a grant again that the process before had given it; the same once more
-  /// changes nothing. As open(). Errors: also kAccessRefused, with the reason: it has ended.
+  /// Gives the client again a grant that it has from the previous process; another call changes
+  /// nothing. As open(). Errors: also kAccessRefused, with the reason: the grant has ended.
   void reattach(const std::shared_ptr<RegionEntry>& region, const control::ReattachRequest& request,
                 Opened then);
-  /// Whether the session has the grant, of that region.
+  /// Whether the session has this grant, of this region.
   [[nodiscard]] bool has(std::uint64_t grant_id, const RegionEntry& region) const;
   /// See GrantNames::avoid(): a close request for the id must not reach another grant.
   void avoid(std::uint64_t grant_id) { names_.avoid(grant_id); }
-  /// Why the server took the grant back, if it has.
+  /// The reason why the server took the grant back; empty: it did not.
   [[nodiscard]] std::optional<Reason> taken(std::uint64_t grant_id) const;
-  /// The first page makes the keys of lanes that have none yet: see LaneKeyRenewal. `then` gets the
-  /// page before extents() returns or, where memory is registered for that, later, as a job of the
-  /// worker. It is not called once the session is over. Errors: kAccessRefused, with the reason:
-  /// the server took the grant back; kInvalidArgument; those of LaneKeyRenewal::renew().
+  /// Returns a page of extents. The first page also makes the keys of lanes that have none yet: see
+  /// LaneKeyRenewal. `then` gets the page before extents() returns or, if memory must be registered
+  /// for that, later, as a job of the worker. It is not called once the session is over. Errors:
+  /// kAccessRefused, with the reason: the server took the grant back; kInvalidArgument; those of
+  /// LaneKeyRenewal::renew().
   void extents(const control::ExtentsRequest& request, Opened then);
   Result<ServerReply> close(const control::CloseRequest& request);
   Result<ServerReply> state(const control::GrantStateRequest& request) const;
 
-  /// Marks the grant as being revoked. None: there is no such grant. False: it was marked before.
+  /// Marks the grant as being revoked. Empty: there is no such grant. False: it was already marked.
   std::optional<bool> mark_revoking(std::uint64_t grant_id, Reason reason);
   /// Ends the grant and invalidates its keys.
   void end_grant(std::uint64_t grant_id, Reason reason, ServerMetrics::TakenBack how);
@@ -92,9 +93,9 @@ class GrantSet {
     Reason reason;
   };
   std::vector<Missing> reconcile(const std::vector<std::uint64_t>& held);
-  /// Which of these grants the session does not have, each once, and why.
+  /// Those of the listed grants that the session does not have, each once, with the reason.
   [[nodiscard]] std::vector<Missing> missing(const std::vector<std::uint64_t>& held) const;
-  /// Grants that are being revoked.
+  /// Grants whose revocation has begun.
   [[nodiscard]] std::vector<Missing> being_revoked() const;
   /// Whether the client has to ask for a page of extents again because it has new lanes, whose keys
   /// differ from those of its old lanes. Counts the page.
@@ -109,23 +110,23 @@ class GrantSet {
  private:
   struct OpenGrant {
     std::shared_ptr<RegionEntry> region;
-    transport::Grant grant;        ///< nothing while there is a `renewal`, which has it
-    std::uint64_t size_bytes = 0;  ///< of the region when it was opened
-    std::size_t extent_count = 0;  ///< of the grant
+    transport::Grant grant;        ///< empty during a `renewal`, which has it
+    std::uint64_t size_bytes = 0;  ///< size of the region when it was opened
+    std::size_t extent_count = 0;  ///< number of the grant's extents
     bool revoking = false;         ///< the revocation has begun, for `reason`
     Reason reason = Reason::kNone;
     std::shared_ptr<GrantRenewal> renewal{};
   };
-  /// A grant that is being made, where memory is registered first by another thread.
+  /// A grant that is being made while another thread registers the memory.
   struct PendingOpen {
     std::shared_ptr<ServerSession> session;
     std::shared_ptr<RegionEntry> region;
     std::shared_ptr<RegionMemory> memory;
-    transport::GrantRequest request;  ///< its spans: of `memory`, or of `reached` and `keys`
+    transport::GrantRequest request;  ///< its spans are in `memory`, or in `reached` and `keys`
     std::uint64_t size_bytes = 0;
     Opened then;
-    // Of reattach().
-    std::optional<std::uint64_t> grant_id{};  ///< that the client has; none: a new grant
+    // Set by reattach().
+    std::optional<std::uint64_t> grant_id{};  ///< the client's id of the grant; empty: a new grant
     std::vector<transport::MemoryStretch> reached{};
     std::vector<std::uint32_t> keys{};
     std::optional<Result<transport::Grant>> made{};
@@ -145,7 +146,7 @@ class GrantSet {
   void drop(RegionEntry& region, Result<transport::Grant> grant);
   [[nodiscard]] std::string registration_group(const RegionEntry& region) const;
 
-  /// Errors: those of extents(), but for those of LaneKeyRenewal::renew().
+  /// Errors: those of extents(), without those of LaneKeyRenewal::renew().
   [[nodiscard]] Status has_page(const control::ExtentsRequest& request) const;
   [[nodiscard]] static ServerReply page_of(const transport::Grant& grant, std::size_t first);
   void wait_for(GrantRenewal& renewal, const control::ExtentsRequest& request, Opened then);
@@ -165,7 +166,7 @@ class GrantSet {
   ServerSession& session_;
   Grants grants_;
   std::uint64_t open_bytes_ = 0;            ///< of grants_
-  std::uint64_t reserved_ = 0;              ///< fences and opens under way; each needs a grant
+  std::uint64_t reserved_ = 0;              ///< unfinished fences and opens; each needs a grant
   std::uint64_t reserved_bytes_ = 0;        ///< of their regions
   std::size_t owed_pages_ = 0;              ///< see take_owed_page()
   std::atomic<std::size_t> open_count_{0};  ///< of grants_

@@ -38,7 +38,7 @@ Status GrantSet::has_page(const control::ExtentsRequest& request) const {
   return {};
 }
 
-/// A session has few requests under way; those of sessions that are over get no answer.
+/// A session has few unanswered requests; the requests of ended sessions get no answer.
 void GrantSet::wait_for(GrantRenewal& renewal, const control::ExtentsRequest& request,
                         Opened then) {
   std::erase_if(renewal.waiting, [](const auto& asked) { return asked.session->over(); });
@@ -67,9 +67,10 @@ bool GrantSet::begin_renewal(Grants::iterator found, transport::LaneKeyRenewal& 
   return true;
 }
 
-/// A registration thread. It holds nothing of the session when the worker goes on.
+/// Runs on a registration thread. It holds nothing of the session when it hands the result to the
+/// worker.
 void GrantSet::renew(ServerCore& server, std::shared_ptr<GrantRenewal> renewal) {
-  // The client may have waited too long, and ask again over a new connection.
+  // The client may have waited too long, and have asked again over a new connection.
   if (renewal->given_up.load() || renewal->first.session->detached())
     renewal->renewed = Error{Code::kConnectionLost, "extents"};
   else
@@ -87,7 +88,7 @@ void GrantSet::finish_renewal(ServerCore& server, const std::shared_ptr<GrantRen
   else
     owner.put_back(*renewal);
   answer(*renewal);
-  // This call comes last: it continues a revocation that has waited for this.
+  // This call comes last: it continues a revocation that has waited for the end of this renewal.
   server.revocations().end_renewal(region);
 }
 
@@ -103,7 +104,7 @@ void GrantSet::answer(GrantRenewal& renewal) {
   std::vector<GrantRenewal::Asked> left = std::exchange(renewal.waiting, {});
   const GrantRenewal::Asked& first = renewal.first;
   if (renewal.given_up.load())
-    left.push_back(first);  // the answer says what has become of the grant
+    left.push_back(first);  // the answer tells whether the grant still exists
   else if (!first.session->over())
     first.session->grants().answer_first(first, renewal.renewed);
   for (GrantRenewal::Asked& asked : left)

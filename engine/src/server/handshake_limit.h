@@ -1,7 +1,7 @@
 #pragma once
 
-/// Sessions whose clients have not finished the handshake: bounded. Those whose clients are silent
-/// make room for new ones, the oldest first; those that wait for the server are not sent away.
+/// A bound on the sessions whose clients have not finished the handshake. New sessions displace the
+/// oldest ones whose clients are silent; sessions that wait for the server are not displaced.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,14 +15,15 @@
 namespace remora::detail {
 
 /// Bounds the sessions whose handshake is not complete. Owns none of them: SessionTable does.
-/// `Session` is ServerSession, or what a test has instead. Control thread only.
+/// `Session` is ServerSession, or a test's replacement. Control thread only.
 template <typename Session>
 class BasicHandshakeLimit {
  public:
-  /// Adds a session. If there are more than `max`: the id of the oldest whose client is silent,
-  /// which is to be ended. None where only the new one is silent.
+  /// Adds a session. If there are more than `max`, returns the id of the oldest session whose
+  /// client is silent, which the caller ends. Empty: only the new one is silent.
   std::optional<std::uint64_t> add(const std::shared_ptr<Session>& session, std::size_t max) {
-    // A weak_ptr keeps the memory block of its session allocated: those of ended sessions go.
+    // A weak_ptr keeps the memory block of its session allocated, so pointers to ended sessions are
+    // removed.
     while (!pending_.empty() && !is_pending(pending_.front())) pending_.pop_front();
     pending_.push_back(session);
     if (pending_.size() <= max) return std::nullopt;
@@ -34,8 +35,8 @@ class BasicHandshakeLimit {
     pending_.erase(found);
     return oldest == nullptr ? std::nullopt : std::optional{oldest->id()};
   }
-  /// Whether `max` sessions or more wait for an answer of the server. To take another connection
-  /// then would only make it wait here instead of in the kernel.
+  /// Whether `max` sessions or more wait for an answer of the server. Another connection would then
+  /// wait in the server instead of in the kernel.
   [[nodiscard]] bool all_wait_for_server(std::size_t max) {
     if (pending_.size() < max) return false;
     forget_ended();
@@ -53,7 +54,7 @@ class BasicHandshakeLimit {
     const auto alive = session.lock();
     return alive != nullptr && !alive->handshake_complete();
   }
-  /// Its client has yet to send the next message of the handshake.
+  /// Whether its client has to send the next message of the handshake.
   static bool is_silent(const Pending& session) {
     const auto alive = session.lock();
     return alive == nullptr || !alive->waits_for_server();

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kPortTries = 16;
 
-/// Whether `auto` may leave the transport out: only if the machine does not have it, or an iWARP
+/// Whether `auto` may leave the transport out: only if the machine does not support it, or an iWARP
 /// device has the TCP port. Without tcp, for example because its port is in use, only shm would be
 /// left, which clients on other machines cannot use. A protection that the configuration names is
 /// never left out either, nor is a setting of `rdma` that no device has.
@@ -75,7 +75,7 @@ Result<ListenerSet> open_once(const config::ServerConfig& config,
       const auto listen = [&](std::uint16_t at) {
         return transport::listen_tcp(config, address, at, registry);
       };
-      // A port that the file requires is not exchanged for another one.
+      // A port that the configuration requires is not replaced by another one.
       return set.takes_tcp_port() && wanted.tcp == Availability::kAuto
                  ? listen_beside_iwarp(port, listen)
                  : listen(port);

@@ -20,19 +20,19 @@
 
 namespace remora::detail {
 
-/// Listens for tcp beside an iWARP device that may have the TCP port: on `port`, or where that is
-/// in use on the next one, which the log says. Errors: that of `listen(port)`.
+/// Listens for tcp beside an iWARP device that may have the TCP port: on `port` or, if that is in
+/// use, on the next one, and logs that. Errors: that of `listen(port)`.
 Result<std::unique_ptr<transport::Listener>> listen_beside_iwarp(
     std::uint16_t port,
     const std::function<Result<std::unique_ptr<transport::Listener>>(std::uint16_t)>& listen);
 
-/// Not thread-safe, but close() may run while the const functions other than listeners() are
-/// called: it does not change their results.
+/// Not thread-safe, except that close() may run while other threads call the const functions other
+/// than listeners(): it does not change their results.
 class ListenerSet {
  public:
-  /// Binds the listeners of the transports that the configuration offers. Those that `auto` leaves
-  /// out are appended to `refused`, also where this fails. Errors: those of own_addresses() and of
-  /// the transports; kUnsupported: no transport can be offered.
+  /// Binds the listeners of the transports that the configuration offers. Transports that `auto`
+  /// leaves out are appended to `refused`, also after an error. Errors: those of own_addresses()
+  /// and of the transports; kUnsupported: no transport can be offered.
   static Result<ListenerSet> open(const config::ServerConfig& config,
                                   const std::shared_ptr<metrics::Registry>& registry,
                                   const std::stop_token& stop,
@@ -45,10 +45,10 @@ class ListenerSet {
       const noexcept {
     return listeners_;
   }
-  /// The port of the first of them, which is that of all, but of tcp beside an iWARP device; 0:
-  /// none has one.
+  /// The port of the first listener, which all others have too, except tcp beside an iWARP device;
+  /// 0: no listener has a port.
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
-  /// A device has the TCP port of that number.
+  /// Whether a device has the TCP port of that number.
   [[nodiscard]] bool takes_tcp_port() const noexcept { return takes_tcp_port_; }
   [[nodiscard]] const std::vector<TransportKind>& offered() const noexcept { return offered_; }
   [[nodiscard]] bool offers(TransportKind kind) const noexcept;
@@ -56,14 +56,14 @@ class ListenerSet {
   [[nodiscard]] const std::vector<std::string>& descriptions() const noexcept {
     return descriptions_;
   }
-  /// RDMA devices that serve at the start.
+  /// Names of the RDMA devices that serve at the start.
   [[nodiscard]] const std::vector<std::string>& devices() const noexcept { return devices_; }
   /// The atomic domains that the server can offer beside the CPU's: those of the devices that have
   /// atomics.
   [[nodiscard]] const std::vector<std::string>& atomic_domains() const noexcept {
     return atomic_domains_;
   }
-  /// Of all RDMA devices of the host, as they are now.
+  /// The present states of all RDMA devices of the host.
   [[nodiscard]] std::vector<transport::DeviceState> device_states() const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-/// How many notices of one session the application has not handled yet.
+/// Counts the notices of one session that the application has not handled yet.
 
 #include <atomic>
 #include <cstddef>
@@ -12,23 +12,24 @@ namespace remora::detail {
 
 class ServerCore;
 
-/// Outlives its session: the notifier holds it until the last notice is handled. Thread-safe.
+/// Outlives its session: the notifier keeps it until the last notice is handled. Thread-safe.
 class NotificationCredits final : public Notifier::Origin {
  public:
-  /// `server` outlives the notifier, which is the last to hold this.
+  /// `server` outlives the notifier, which holds the last reference to this object.
   NotificationCredits(ServerCore& server, std::uint64_t session_id) noexcept
       : server_{server}, session_id_{session_id} {}
 
-  /// The session has another id from now on: it resumes that one.
+  /// From now on the session has another id: it has resumed that session.
   void rename(std::uint64_t session_id) noexcept { session_id_.store(session_id); }
-  /// Room for up to `max` notices. 0: transport::kMaxNotices are not handled yet.
+  /// Reserves room for up to `max` notices, and returns the number. 0: transport::kMaxNotices are
+  /// not handled yet.
   [[nodiscard]] std::size_t reserve(std::size_t max) noexcept;
-  /// The control thread reads no notices until ControlThread::read_notices_again() is called.
-  /// False: there is room after all.
+  /// From now on the control thread reads no notices, until ControlThread::read_notices_again() is
+  /// called. False: there is room again.
   [[nodiscard]] bool stop_reading() noexcept;
   /// The session has ended.
   void end() noexcept { ended_.store(true); }
-  /// One more notice, whether there is room or not.
+  /// Counts one more notice, whether there is room or not.
   void add() noexcept { unhandled_.fetch_add(1); }
   void notice_handled() noexcept override;
   [[nodiscard]] bool ended() const noexcept override { return ended_.load(); }

@@ -88,7 +88,7 @@ void Notifier::run() noexcept {
   }
 }
 
-/// `handler`: null if the region has no handler any more.
+/// `handler`: null if the region no longer has a handler.
 void Notifier::call(const NotificationHandler* handler, const Notification& notification) noexcept {
   if (handler == nullptr) return metrics_.notification(ServerMetrics::HandlerResult::kNoHandler);
   ServerMetrics::HandlerResult result = ServerMetrics::HandlerResult::kHandled;

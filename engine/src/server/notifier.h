@@ -29,20 +29,20 @@ class Notifier {
   /// See Server::on_notify.
   Status on_notify(std::string region, NotificationHandler handler) REMORA_EXCLUDES(mutex_);
 
-  /// The session that a notification comes from. Small, since it stays with notifications that are
-  /// not handled when the session has long ended.
+  /// The session that a notification comes from. A small object, since it is kept with unhandled
+  /// notifications after the session has ended.
   class Origin {
    public:
     virtual ~Origin() = default;
-    /// A notification of it has been handled, or dropped.
+    /// A notification of this session has been handled, or dropped.
     virtual void notice_handled() noexcept = 0;
-    /// The session has ended: it waits for no room any more.
+    /// Whether the session has ended, and so does not wait for room any more.
     [[nodiscard]] virtual bool ended() const noexcept = 0;
   };
-  /// Where more than so many wait, those of sessions that have ended are dropped and counted.
+  /// Beyond this number of waiting notifications, those of ended sessions are dropped and counted.
   static constexpr std::size_t kMaxWaiting = std::size_t{64} * transport::kMaxNotices;
   void deliver(Notification notification, std::shared_ptr<Origin> origin) REMORA_EXCLUDES(mutex_);
-  /// Drops the notifications that wait; on return no handler runs, unless it is the caller.
+  /// Drops the waiting notifications; on return no handler runs, except the caller's own.
   /// Idempotent.
   void stop() noexcept REMORA_EXCLUDES(mutex_);
 
@@ -64,7 +64,7 @@ class Notifier {
   std::deque<Waiting> waiting_ REMORA_GUARDED_BY(mutex_);
   const NotificationHandler* running_ REMORA_GUARDED_BY(mutex_) = nullptr;
   bool stopping_ REMORA_GUARDED_BY(mutex_) = false;
-  /// Started with the lock; joined by stop(), after which none is started.
+  /// Started with the lock held; joined by stop(), after which no thread is started.
   std::thread thread_;
 };
 

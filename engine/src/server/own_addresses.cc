@@ -53,7 +53,7 @@ Result<std::vector<verbs::Address>> own_addresses(Operation key, const std::stri
     }
   }
   if (own.empty()) return Error{Code::kUnreachable, key}.with_subject(host).with_errno(why);
-  // "localhost" stands for ::1 where IPv6 is turned off, too.
+  // "localhost" resolves to ::1 also when IPv6 is turned off.
   if (!others.empty() && !config::is_loopback(host))
     log::warn(
         {"server.name_ambiguous", "key host addresses"},

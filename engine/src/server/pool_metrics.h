@@ -12,7 +12,7 @@
 
 namespace remora::detail {
 
-/// The series are there until it goes.
+/// The series exist as long as this object.
 class PoolMetrics {
  public:
   /// Errors: as metrics::Registry.

@@ -30,7 +30,7 @@ std::vector<RegionAccess> access_from(const config::RegionConfig& region) {
   return list;
 }
 
-/// Whether some client may do less with `now` than with `before`.
+/// Whether any client has fewer rights with `now` than with `before`.
 bool is_narrower(const RegionInfo& before, const RegionInfo& now) {
   const auto may_less = [&](const KnownClient* client) {
     const Permission had = permission_of(before, client);
@@ -38,7 +38,7 @@ bool is_narrower(const RegionInfo& before, const RegionInfo& now) {
     return !includes(has.rights, had.rights) || (had.admin && !has.admin);
   };
   if (may_less(nullptr)) return true;
-  std::vector<std::string> names{""};  // for the clients that neither list names
+  std::vector<std::string> names{""};  // for the clients that are on neither list
   for (const RegionInfo* const info : {&before, &now})
     for (const RegionAccess& access : info->access) names.push_back(access.client);
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -149,8 +149,8 @@ void RegionManager::apply_access(std::vector<Catalog::Restored>& regions,
   }
 }
 
-/// Whether the process before has left the region. Its bytes are worth more than the file's words:
-/// where both differ, the region stays as it was.
+/// Whether the previous process has left the region. Its data is more important than the
+/// configuration: if they differ, the region stays as it was.
 bool RegionManager::is_restored(const config::RegionConfig& region) const {
   const auto found = catalog_.find(region.name);
   if (!found) return false;
@@ -184,7 +184,7 @@ Result<RegionInfo> RegionManager::create(RegionSpec spec, const std::string& dev
                                          const PopulateSteps& steps, std::uint64_t session_id) {
   const std::vector<std::string>& devices = listeners_.atomic_domains();
   if (spec.atomic_domain == "auto")
-    // A client's device may be without atomics: then the processor's are left.
+    // A client's device may have no atomics: then the CPU's are left.
     spec.atomic_domain =
         std::find(devices.begin(), devices.end(), device) == devices.end() ? "cpu" : device;
   const bool known = spec.atomic_domain == "none" || spec.atomic_domain == "cpu" ||
@@ -233,7 +233,7 @@ void RegionManager::remove_now(const std::shared_ptr<RegionEntry>& region,
 
 void RegionManager::revoke_and_remove(const std::shared_ptr<RegionEntry>& region,
                                       std::function<void()> then) {
-  // The region cannot be opened from here on. Another removal may have been first.
+  // The region cannot be opened from here on. Another removal may have been faster.
   catalog_.retire(*region);
   metrics_.regions(catalog_.size());
   revocations_.revoke_all(region, Reason::kRevoked, RevocationCoordinator::Mapped::kDrop,
@@ -247,7 +247,7 @@ Status RegionManager::remove_now(std::string_view name) {
   const bool begun = worker_.enqueue(
       [this, region = *found, gone] { remove_now(region, [gone] { gone->set_value(); }); });
   if (!begun) return Error{Code::kClosed, "remove"}.with_subject(name);
-  // If the server stops meanwhile, all its sessions and their grants end.
+  // If the server stops meanwhile, all its sessions and their grants end, which ends this wait.
   gone->get_future().wait();
   return {};
 }
@@ -271,7 +271,7 @@ void RegionManager::resize(const std::shared_ptr<RegionEntry>& region, std::uint
           resize_in_turn(region, size_bytes, deadline, may, then);
         });
   }
-  // Before any grant is revoked.
+  // Checked before any grant is revoked.
   if (auto may_shrink = Catalog::check_shrink(*region); !may_shrink) return then(may_shrink);
   revocations_.revoke_all(region, Reason::kRevoked, RevocationCoordinator::Mapped::kLeave,
                           [this, region, size_bytes, then = std::move(then)](std::size_t /*left*/) {
@@ -293,7 +293,7 @@ void RegionManager::resize_in_turn(const std::shared_ptr<RegionEntry>& region,
 Result<RegionInfo> RegionManager::resize(std::string_view name, std::uint64_t size_bytes) {
   auto found = catalog_.find(name);
   if (!found) return found.error();
-  // The result if the server stops before the region's turn has come.
+  // The result if the server stops before the region's turn.
   auto status = std::make_shared<Status>(Error{Code::kClosed, "resize"});
   auto ended = std::make_shared<std::promise<void>>();
   const auto end_known = ended->get_future();

@@ -29,10 +29,10 @@
 
 namespace remora::detail {
 
-/// Thread-safe, but for the functions that say otherwise.
+/// Thread-safe, except the functions that say otherwise.
 class RegionManager {
  public:
-  /// All but the pool outlive this.
+  /// All parameters but the pool outlive this object.
   RegionManager(const config::ServerConfig& config, const RunningLimits& limits,
                 const ServerMetrics& metrics, const ListenerSet& listeners,
                 std::shared_ptr<Pool> pool, Worker& worker, RegionJournal* journal = nullptr);
@@ -47,58 +47,61 @@ class RegionManager {
   /// Worker.
   [[nodiscard]] AllocationQueue& allocation_queue() noexcept { return allocation_queue_; }
 
-  /// Once the worker runs: requests that wait for memory go on when there is more.
+  /// Called once the worker runs: requests that wait for memory continue when there is more.
   void start();
   /// Any thread: limits.regions_max and limits.revoke_grace have changed. The worker takes the
   /// latter as its next job.
   void take_limits();
-  /// Cancels the populating of memory by the worker; create() fails from now on where it needs it.
+  /// Cancels populating of memory by the worker; from now on create() fails if it needs populating.
   void cancel_populating() noexcept { populating_.request_stop(); }
-  /// The pool calls nothing any more.
+  /// On return the pool calls no function of this object any more.
   void stop() { pool_->on_cleaned(nullptr); }
-  /// Worker, when it is to end and no job is left: drops the requests that wait for memory. False:
-  /// there are none.
+  /// Called by the worker when it is to end and no job is left: drops the requests that wait for
+  /// memory. False: there are none.
   bool drop_waiting() noexcept;
-  /// Control thread, from time to time: removes regions that have expired, closes memory that no
-  /// process holds any more, and has requests go on whose time is over.
+  /// Called by the control thread periodically: removes expired regions, closes memory that no
+  /// process has mapped any more, and continues requests whose deadline has passed.
   void remove_outdated();
 
-  /// Gives the regions of the process before the rights and access lists of the configuration,
-  /// where that has them and no client owns them. A region that some client may use less than
-  /// before gets the next epoch: all grants of it have ended then. Before they are restored.
+  /// Gives the regions of the previous process the rights and access lists of the configuration, if
+  /// it has the region and no client owns it. A region on which a client gets fewer rights than
+  /// before gets the next epoch: all its grants have ended then. Called before the regions are
+  /// restored.
   void apply_access(std::vector<Catalog::Restored>& regions, std::uint64_t& next_epoch) const;
 
-  /// `steps_for`: how far the regions are populated, from the bytes done before a region and the
-  /// bytes of all. Errors: as create(); kCancelled (`stop`).
+  /// `steps_for`: returns the steps of populating a region, from the bytes populated before it and
+  /// the bytes of all regions. Errors: as create(); kCancelled (`stop`).
   using StepsFor =
       std::function<PopulateSteps(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
   Status create_configured(const StepsFor& steps_for, const std::stop_token& stop);
-  /// `device`: the session's, for "auto"; empty for none. `owner`: the client, where they have
-  /// keys. `session_id`: the session that creates it. Waits until `deadline` for memory that is
-  /// being zeroed. Errors: as
-  /// Session::create_region; kTimedOut; kCancelled (the server stops).
+  /// `device`: the session's device, for "auto"; empty: none. `owner`: the client, if clients have
+  /// keys. `session_id`: the session that creates the region. Waits until `deadline` for memory
+  /// that is being zeroed. Errors: as Session::create_region; kTimedOut; kCancelled (the server
+  /// stops).
   Result<RegionInfo> create(RegionSpec spec, const std::string& device, std::string_view owner,
                             Deadline deadline, std::uint64_t session_id = 0);
-  /// For the application itself: "auto" is the CPU with shm or without a device, else the device.
+  /// For the application itself: "auto" is the CPU with shm or without a device, otherwise the
+  /// device.
   Result<RegionInfo> create(RegionSpec spec);
 
-  /// Not Removal::kNow. Errors: as Server::remove_region.
+  /// `removal` is not Removal::kNow. Errors: as Server::remove_region.
   Status remove(std::string_view name, Removal removal);
-  /// Worker: revokes the region's grants in its turn; the region is gone when `then` is called.
+  /// Worker: revokes the region's grants in the region's turn; the region is removed when `then` is
+  /// called.
   void remove_now(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
-  /// As remove_now(), when it is the region's turn.
+  /// As remove_now(), called in the region's turn.
   void revoke_and_remove(const std::shared_ptr<RegionEntry>& region, std::function<void()> then);
-  /// As remove_now(), by any other thread, which waits for it. Errors: kUnknownRegion, kClosed.
+  /// As remove_now(), called by any other thread, which waits. Errors: kUnknownRegion, kClosed.
   Status remove_now(std::string_view name);
 
   using MayGrow = std::function<Status(std::uint64_t more_bytes)>;
-  /// Worker, when it is the region's turn: calls `then` with the outcome. Larger: when there is
-  /// memory, until `deadline`, and if `may` allows so many more bytes; grants keep what they reach.
-  /// Smaller: all grants are revoked first. Errors: those of Catalog::grow(), shrink() and
-  /// check_size().
+  /// Worker, in the region's turn: resizes the region and calls `then` with the outcome. To grow,
+  /// it waits for memory until `deadline`, and `may` must allow the additional bytes; existing
+  /// grants reach the same bytes as before. To shrink, all grants are revoked first. Errors: those
+  /// of Catalog::grow(), shrink() and check_size().
   void resize(const std::shared_ptr<RegionEntry>& region, std::uint64_t size_bytes,
               Deadline deadline, MayGrow may, std::function<void(const Status&)> then);
-  /// By any other thread, which waits for it. Errors: also kUnknownRegion, kClosed.
+  /// As resize(), called by any other thread, which waits. Errors: also kUnknownRegion, kClosed.
   Result<RegionInfo> resize(std::string_view name, std::uint64_t size_bytes);
 
  private:
@@ -123,7 +126,7 @@ class RegionManager {
   RevocationCoordinator revocations_;
   AllocationQueue allocation_queue_;
   std::stop_source populating_;               ///< see cancel_populating()
-  std::atomic<bool> removes_expired_{false};  ///< a job for it waits, or runs
+  std::atomic<bool> removes_expired_{false};  ///< a job that removes expired regions waits or runs
 };
 
 }  // namespace remora::detail

@@ -15,8 +15,8 @@ Result<RegionRequests::Asker> RegionRequests::asker() const {
   const SessionHandshake& handshake = session_.handshake();
   Asker asker{.registry = server_.session_table().clients(), .client = nullptr};
   asker.client = asker.registry->find(handshake.client_name());
-  // A session ends when the server forgets its key. Requests that came before may still wait for
-  // the worker.
+  // A session ends when the server removes its client's key. Requests that came before may still
+  // wait for the worker.
   if (!asker.registry->knows(handshake.client_name(), handshake.proven_key()))
     return Error{Code::kConnectionRefused, "request"}.with_reason(Reason::kAuthentication);
   return asker;
@@ -95,9 +95,9 @@ bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& re
           RevocationCoordinator::Turn::kOpen);
       return true;
     case Request::kReattach:
-      // Also where the grant is refused below: the client closes it by this id later.
+      // Also if the grant is refused below: the client later closes it by this id.
       if (session_.restored()) session_.grants().avoid(request.reattach().grant_id());
-      // In turn, as to open it: a fence that is under way revokes this grant, too.
+      // In turn, as an open: an unfinished fence revokes this grant, too.
       run_in_turn(
           asked, request.reattach().name(),
           [asked, wanted = request.reattach()](RegionRequests& self, const auto& region) {
@@ -134,9 +134,9 @@ bool RegionRequests::serve_in_turn(const ServerRequest& asked, const Request& re
   }
 }
 
-/// Runs `job` when no other request is at work on the region. Does not run it if the region has
-/// been removed by then. Nor if this session is over: no client waits for the reply, so the request
-/// must take nothing from other sessions.
+/// Runs `job` when no other request uses the region. Does not run it if the region has been removed
+/// by then, or if this session is over: no client waits for the reply, so the request must take
+/// nothing from other sessions.
 void RegionRequests::run_in_turn(const ServerRequest& asked, const std::string& name, TurnJob job,
                                  RevocationCoordinator::Turn turn) {
   auto region = server_.catalog().find(name);
@@ -183,7 +183,7 @@ Result<ServerReply> RegionRequests::create(const control::CreateRequest& request
   if (!control::Lifetime_IsValid(asked.lifetime()) || asked.ttl_ms() > control::kMaxTtlMs)
     return Error{Code::kInvalidArgument, "create"}.with_subject("lifetime");
   // The worker serves no other session during this call, so create_when_there() waits for memory
-  // instead.
+  // before it.
   auto created = server_.regions().create(
       std::move(spec), session_.endpoint().device(),
       requester->client == nullptr ? "" : requester->client->name, Clock::now(), session_.id());
@@ -196,8 +196,9 @@ Result<ServerReply> RegionRequests::create(const control::CreateRequest& request
   return answer;
 }
 
-/// The memory may become free only after the reaper has zeroed that of removed regions. The worker
-/// serves other requests meanwhile, and then checks the whole request once more.
+/// The memory may become free only after the cleaner of the pool has zeroed that of removed
+/// regions. The worker serves other requests meanwhile, and then checks the whole request once
+/// more.
 void RegionRequests::create_when_there(const ServerRequest& asked,
                                        const control::CreateRequest& request) {
   auto created = create(request);
@@ -239,11 +240,12 @@ void RegionRequests::reattach(const control::ReattachRequest& request, const Reg
     return then(std::move(answer));
   }
   const RegionInfo info = region->info();
-  // The name may be that of a newer region, and what a smaller one has lost may be another's.
+  // The name may be that of a newer region, and bytes that a smaller region has lost may belong to
+  // another one.
   if (info.incarnation != request.incarnation() || info.size_bytes < request.size_bytes())
     return then(ended.with_reason(Reason::kRevoked));
   if (info.epoch != request.epoch()) return then(ended.with_reason(Reason::kFenced));
-  // Over rdma the client's requests name addresses of the process before.
+  // Over rdma the client's requests contain addresses of the previous process.
   if (region->moved() && session_.endpoint().kind() == TransportKind::kRdma)
     return then(ended.with_reason(Reason::kRevoked));
   Status may = may_open(*region, request.rights());
@@ -363,8 +365,8 @@ void RegionRequests::fence(const ServerRequest& asked, const control::FenceReque
   // Checked before any session loses its grant.
   if (const Status may = may_fence(*region, request.rights()); !may)
     return session_.reply_later(asked, may.error());
-  // Keeps room for the new grant: else other requests of this session could use up the limits after
-  // other sessions have lost their grants to this fence.
+  // Reserves room for the new grant: otherwise other requests of this session could use up the
+  // limits after other sessions have lost their grants to this fence.
   const std::uint64_t size_bytes = region->info().size_bytes;
   session_.grants().reserve_room(size_bytes);
   server_.revocations().revoke_all(region, Reason::kFenced, RevocationCoordinator::Mapped::kLeave,
@@ -375,7 +377,7 @@ void RegionRequests::fence(const ServerRequest& asked, const control::FenceReque
                                    });
 }
 
-/// `left`: grants that could not be revoked.
+/// `left`: the number of grants that could not be revoked.
 void RegionRequests::finish_fence(const ServerRequest& asked, const control::FenceRequest& request,
                                   const Region& region, std::size_t left) {
   // No client waits for the grant any more, and it would block other sessions.
@@ -383,11 +385,11 @@ void RegionRequests::finish_fence(const ServerRequest& asked, const control::Fen
   if (left != 0)
     return session_.reply_later(
         asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(left, 0));
-  // A process that has not come back since the server was started again may still write.
+  // A process that has not returned since the restart of the server may still write.
   if (const std::size_t others = server_.restored_mappings(*region); others != 0)
     return session_.reply_later(
         asked, Error{Code::kBusy, "fence"}.with_subject(region->name()).with_limit(others, 0));
-  // A new region of that name has grants that this fence did not revoke.
+  // A new region of that name has grants that this fence has not revoked.
   if (!server_.catalog().holds(*region))
     return session_.reply_later(asked,
                                 Error{Code::kUnknownRegion, "fence"}.with_subject(region->name()));

@@ -31,7 +31,7 @@ RegistrationThreads::Jobs::iterator RegistrationThreads::next_job() noexcept {
 }
 
 bool RegistrationThreads::start_one() {
-  // A thread that begins a job or ends allocates nothing.
+  // So that a thread that begins a job or ends allocates nothing.
   ended_.reserve(kMaxThreads);
   running_groups_.reserve(kMaxThreads);
   auto thread = start_thread("remora-register", [this] { run(); });
@@ -52,7 +52,7 @@ void RegistrationThreads::end_this_one() noexcept {
   threads_.erase(own);
 }
 
-/// They have let go of the lock: this thread holds it.
+/// These threads have released the lock, which this thread holds.
 void RegistrationThreads::join_ended() noexcept {
   for (std::thread& thread : ended_) thread.join();
   ended_.clear();

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Threads of a server that register memory, of grants and of the pool, which may take seconds: the
+/// Threads of a server that register memory of grants and of the pool, which may take seconds: the
 /// worker serves other requests meanwhile.
 
 #include <cstddef>
@@ -14,11 +14,12 @@
 
 namespace remora::detail {
 
-/// Thread-safe, but for stop().
+/// Thread-safe, except stop().
 class RegistrationThreads {
  public:
   using Job = std::function<void()>;
-  /// More of them wait for the kernel, which pins the pages of one process one after the other.
+  /// The most threads. More would wait for the kernel, which pins the pages of one process one
+  /// after the other.
   static constexpr std::size_t kMaxThreads = 4;
 
   RegistrationThreads() = default;
@@ -26,15 +27,15 @@ class RegistrationThreads {
   RegistrationThreads(const RegistrationThreads&) = delete;
   RegistrationThreads& operator=(const RegistrationThreads&) = delete;
 
-  /// Jobs begin in the order in which they come; of those of one `group` that is not empty, one
-  /// runs at a time. Give one group to jobs that would only wait for each other: they hold no
-  /// thread meanwhile. A thread is started when it is needed and ends when no job can begin: an
-  /// idle server has none. False: no thread could be started, or stop() was called; the caller
-  /// does the job.
+  /// Jobs begin in the order of the calls; of the jobs of one `group` that is not empty, one runs
+  /// at a time. Use one group for jobs that would only wait for each other: they occupy no thread
+  /// meanwhile. A thread is started when it is needed and ends when no job can begin: an idle
+  /// server has none. False: no thread could be started, or stop() was called; the caller runs the
+  /// job itself.
   [[nodiscard]] bool enqueue(Job job, std::string group = {}) REMORA_EXCLUDES(mutex_);
-  /// **Blocks** until no job waits or runs. False: there was none.
+  /// **Blocks** until no job waits or runs. False: there was no job.
   bool drain() noexcept REMORA_EXCLUDES(mutex_);
-  /// Runs the jobs that wait, then ends. Idempotent.
+  /// Runs the waiting jobs, then ends the threads. Idempotent.
   void stop() noexcept REMORA_EXCLUDES(mutex_);
 
  private:
@@ -53,14 +54,15 @@ class RegistrationThreads {
 
   Mutex mutex_;
   Condition changed_;
-  /// While a job waits, there is a thread in threads_: that of a job of its group, if no other.
+  /// While a job waits, threads_ has at least one thread, if only that of a job of its group.
   Jobs jobs_ REMORA_GUARDED_BY(mutex_);
   std::size_t running_ REMORA_GUARDED_BY(mutex_) = 0;
-  /// Of the jobs that run; each is its thread's.
+  /// The groups of the running jobs; each belongs to its thread.
   std::vector<const std::string*> running_groups_ REMORA_GUARDED_BY(mutex_);
   bool stopping_ REMORA_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_ REMORA_GUARDED_BY(mutex_);
-  /// Those that have ended, to be joined: kMaxThreads at most, for no other is started before.
+  /// Threads that have ended and must be joined: at most kMaxThreads, since no other thread starts
+  /// before.
   std::vector<std::thread> ended_ REMORA_GUARDED_BY(mutex_);
 };
 

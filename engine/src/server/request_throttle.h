@@ -1,8 +1,8 @@
 #pragma once
 
-/// How fast the requests of one session are served (limits.requests_per_second). A client that asks
-/// faster is slowed down: its requests wait here for the token bucket, as many as a client may have
-/// unanswered, while the worker serves other sessions.
+/// Limits how fast the requests of one session are served (limits.requests_per_second). Requests of
+/// a faster client wait here for the token bucket, as many as a client may have unanswered, while
+/// the worker serves other sessions.
 
 #include <deque>
 #include <memory>
@@ -25,18 +25,18 @@ class RequestThrottle {
   explicit RequestThrottle(std::uint32_t requests_per_second) noexcept
       : bucket_{requests_per_second} {}
 
-  /// From now on.
+  /// Applies from now on.
   void set_rate(std::uint32_t requests_per_second) noexcept {
     bucket_.set_per_second(requests_per_second);
   }
   /// Whether one more request may be served at `now`.
   [[nodiscard]] bool admits(Clock::time_point now) noexcept { return bucket_.admits(now); }
-  /// When the next one may be. After admits().
+  /// The time at which the next request may be served. Called after admits().
   [[nodiscard]] Clock::time_point next() const noexcept { return bucket_.next(); }
 
   [[nodiscard]] bool empty() const noexcept { return delayed_.empty(); }
   void push(Delayed request) { delayed_.push_back(std::move(request)); }
-  /// The oldest of those that wait, of which there is one.
+  /// Removes the oldest waiting request, which must exist.
   [[nodiscard]] Delayed pop();
   void clear() noexcept { delayed_.clear(); }
   /// Whether a log line may say that requests of this session wait: one in a minute.

@@ -155,7 +155,7 @@ void RevocationCoordinator::tick() {
                            ServerMetrics::TakenBack::kForced);
     state.starting = false;
     state.under_way->forced = true;
-    state.under_way->until = Deadline::max();  // it waits for renewals at most
+    state.under_way->until = Deadline::max();  // only renewals can delay it
     if (state.is_over()) finish(*region);
   }
   set_timer();

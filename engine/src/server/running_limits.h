@@ -1,7 +1,7 @@
 #pragma once
 
-/// The limits that a server goes by. Server::set_limits() changes them while it runs, so each use
-/// asks for them anew.
+/// The present limits of a server. Server::set_limits() changes them while it runs, so each use
+/// reads them again.
 
 #include <remora/config/server_config.h>
 #include <remora/mutex.h>
@@ -15,12 +15,12 @@ class RunningLimits {
   RunningLimits(const RunningLimits&) = delete;
   RunningLimits& operator=(const RunningLimits&) = delete;
 
-  /// As they are now.
+  /// A copy of the present limits.
   [[nodiscard]] config::Limits get() const noexcept REMORA_EXCLUDES(mutex_) {
     const MutexLock lock{mutex_};
     return limits_;
   }
-  /// For every use from now on. What a part of the server has made for the limits before stays.
+  /// Applies to every use from now on. Objects that were made for the former limits stay.
   void set(const config::Limits& limits) noexcept REMORA_EXCLUDES(mutex_) {
     const MutexLock lock{mutex_};
     limits_ = limits;

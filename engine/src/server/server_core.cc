@@ -30,10 +30,10 @@ std::string_view words_for(ServerMetrics::Refusal why) noexcept {
   }
 }
 
-/// `before`: bytes that this step of the start has populated already.
+/// `before`: the bytes that this phase of the start has already populated.
 PopulateSteps steps_of(const ServerCore::StartOptions& options, StartProgress::Step step,
                        std::uint64_t before, std::uint64_t total) {
-  // Nothing is served yet, so all processors are free for it.
+  // The server serves no client yet, so all processors are free for it.
   PopulateSteps steps{.stop = options.stop,
                       .threads_max = std::min(usable_processors(), PopulateSteps::kMaxThreads)};
   if (options.on_progress)
@@ -43,7 +43,7 @@ PopulateSteps steps_of(const ServerCore::StartOptions& options, StartProgress::S
   return steps;
 }
 
-/// An estimate, for the operator: the device does not say how much room it has.
+/// Logs an estimate for the operator: the device does not report how much room it has.
 void log_translations(const config::ServerConfig& config, const Pool& pool, bool leased) {
   const std::uint64_t pool_bytes = pool.usage().total_bytes;
   const std::uint64_t page_bytes = config.pool.huge_pages == config::HugePages::kRequire1GiB
@@ -64,7 +64,7 @@ void log_translations(const config::ServerConfig& config, const Pool& pool, bool
       config::format_size(once * clients), config::format_size(pool_bytes * clients));
 }
 
-/// Gives the devices the memory of the pool.
+/// Registers the memory of the pool with the devices.
 Status register_pool(const config::ServerConfig& config, const ListenerSet& listeners,
                      const std::shared_ptr<Pool>& pool, const ServerCore::StartOptions& options) {
   const std::uint64_t pool_bytes = pool->usage().total_bytes;
@@ -176,7 +176,7 @@ void ServerCore::restore(TakenOver taken_over) {
   const std::size_t sessions = taken_over.sessions.size();
   regions_.apply_access(taken_over.regions, taken_over.next_epoch);
   catalog().restore(std::move(taken_over.regions), taken_over.next_epoch);
-  restored_.add(taken_over.sessions, Deadline::max());  // begin() says until when
+  restored_.add(taken_over.sessions, Deadline::max());  // begin() sets the time
   metrics_.regions(catalog().size());
   log::info({"warm.taken_over", "memory:x regions used total sessions"},
             "warm restart: the memory {:x} of the process before is taken over: {} regions, {} of "
@@ -253,7 +253,7 @@ ServerCore::~ServerCore() {
 }
 
 Status ServerCore::begin() {
-  // Memory that is being registered comes back to the worker as a job.
+  // Memory that is being registered returns to the worker as a job.
   const auto before_end = [this] { return registrations_.drain() || regions_.drop_waiting(); };
   if (auto status = worker_.start(before_end); !status) return status;
   regions_.start();
@@ -270,7 +270,7 @@ Status ServerCore::begin() {
   return {};
 }
 
-/// Removes the regions of sessions that had ended when the process before did: it had not come to
+/// Removes the regions of sessions that had ended when the previous process ended, before it could
 /// remove them.
 void ServerCore::remove_orphans() {
   for (const RegionInfo& info : catalog().list("", SIZE_MAX)) {
@@ -284,13 +284,13 @@ void ServerCore::remove_orphans() {
 
 void ServerCore::end(End how) noexcept {
   if (stopped_.exchange(true)) return;
-  // A start that has failed leaves what the process before had left.
+  // A failed start leaves the memory of the previous process unchanged.
   const bool untouched = !begun_.load() && warm_ != nullptr && warm_->reason().empty();
   const bool leaves =
       untouched || (how == End::kHandOver && begun_.load() && warm_ != nullptr && warm_->ready());
   sessions_.stop_keeping();
   // First the server accepts no new sessions, then it ends all sessions, and the worker releases
-  // them before it ends. The status endpoint serves until then.
+  // them before it ends. The status endpoint serves until that point.
   status_.report().drain();
   control_.stop_accepting();
   if (!leaves) drain_.await_clients();
@@ -310,16 +310,16 @@ void ServerCore::end(End how) noexcept {
   worker_.stop();
   registrations_.stop();
   pool_metrics_.close();
-  if (warm_ != nullptr) warm_->give_up();  // changes nothing where the memory was handed over
+  if (warm_ != nullptr) warm_->give_up();  // changes nothing if the memory was handed over
   ended_.store(true, std::memory_order_release);
 }
 
-/// The order matters: when the channels have ended, no client learns of a change any more, so none
-/// that is not recorded is acknowledged.
+/// The order matters: when the channels have ended, no client gets an acknowledgement any more, so
+/// no change is acknowledged that is not recorded.
 void ServerCore::leave_memory() noexcept {
   for (const auto& session : sessions_.all()) session->endpoint().shutdown();
   for (const auto& listener : listeners_.listeners()) listener->hand_over();
-  // First, so that the pool zeroes nothing of a region whose removal is not recorded any more.
+  // First, so that the pool zeroes no bytes of a region whose removal is not recorded any more.
   regions_.pool().hand_over();
   warm_->freeze();
   log::info({"warm.left", "memory:x regions"},
@@ -334,7 +334,7 @@ void ServerCore::renew_restored(Clock::time_point now) noexcept {
 }
 
 void ServerCore::end_lapsed_restored(Clock::time_point now, bool behind) noexcept {
-  // Longer than until the next call: what these sessions may have open stays with them.
+  // Longer than the time until the next call: regions that these sessions may have open stay.
   constexpr std::chrono::seconds kHold{1};
   const auto lapsed =
       restored_.take_lapsed(now, behind ? SessionTable::kMaxBehind : std::chrono::seconds{0});
@@ -345,7 +345,7 @@ void ServerCore::end_lapsed_restored(Clock::time_point now, bool behind) noexcep
               "session {:x}: its client has not come back since the process before; what it had "
               "open is given up",
               session.id);
-    // The next process has to know of a process that is stopped, too.
+    // The next process must also know of a stopped process.
     enqueue([this, id = session.id, maps = ended.erase(session.id) == 0] {
       maps ? warm_->forbid_resumption(id) : warm_->forget(id);
       restored_.gave_up();

@@ -2,10 +2,10 @@
 
 /// A running server: its parts, and how they start and stop.
 ///
-/// The control thread accepts, receives and notices the end of clients; it never blocks on a
-/// request. The worker serves the requests in order; registration threads register the memory of
-/// grants for it meanwhile, and that of the pool with a device that returns. The application calls
-/// from its own threads.
+/// The control thread accepts connections, receives messages and notices the end of clients; it
+/// never blocks on a request. The worker serves the requests in order; meanwhile registration
+/// threads register the memory of grants for it, and the pool with a device that has returned. The
+/// application calls from its own threads.
 
 #include <atomic>
 #include <cstddef>
@@ -45,7 +45,7 @@
 
 namespace remora::detail {
 
-/// Starts and stops a server. exception: it owns each part of the server.
+/// Starts and stops a server. exception: it owns all parts of the server.
 class ServerCore {
  public:
   /// How a server is started: see Server::start().
@@ -58,8 +58,7 @@ class ServerCore {
   };
   static Result<std::unique_ptr<ServerCore>> start(const config::ServerConfig& config,
                                                    StartOptions options);
-  /// As start(), behind listeners and an endpoint that are open already, with a configuration that
-  /// is valid.
+  /// As start(), with listeners and an endpoint that are open already, and a valid configuration.
   static Result<std::unique_ptr<ServerCore>> start_behind(const config::ServerConfig& config,
                                                           ServerMetrics metrics,
                                                           ListenerSet listeners,
@@ -72,17 +71,17 @@ class ServerCore {
   ServerCore(const ServerCore&) = delete;
   ServerCore& operator=(const ServerCore&) = delete;
 
-  /// Tells the clients, waits for them as ServerDrain does, and ends all. Idempotent.
+  /// Tells the clients, waits for them as ServerDrain does, and ends all sessions. Idempotent.
   void stop() noexcept { end(End::kStop); }
   /// See Server::hand_over(). Idempotent.
   void hand_over() noexcept { end(End::kHandOver); }
-  /// stop() or hand_over() has run.
+  /// Whether stop() or hand_over() has run.
   [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
   /// See Server::expedite_stop().
   void expedite_stop() noexcept { drain_.expedite(); }
 
   // The parts.
-  /// As the server was started with; its limits are those of then: see limits().
+  /// The configuration with which the server was started; for its present limits see limits().
   [[nodiscard]] const config::ServerConfig& config() const noexcept { return config_; }
   /// The limits as they are now. Any thread.
   [[nodiscard]] config::Limits limits() const noexcept { return limits_.get(); }
@@ -101,15 +100,15 @@ class ServerCore {
   [[nodiscard]] WarmMemory* warm() const noexcept { return warm_.get(); }
   [[nodiscard]] RestoredSessions& restored_sessions() noexcept { return restored_; }
   [[nodiscard]] const RestoredSessions& restored_sessions() const noexcept { return restored_; }
-  /// How many processes may still write the region as clients of the process before (shm).
+  /// How many processes may still write the region as clients of the previous process (shm).
   [[nodiscard]] std::size_t restored_mappings(const RegionEntry& region) const {
     return region.fixed_info().shm ? restored_.mapping_processes() : 0;
   }
-  /// Control thread: gives up the sessions of the process before whose clients have not come back.
+  /// Control thread: gives up the sessions of the previous process whose clients have not returned.
   /// `behind`: see SessionTable::take_lapsed().
   void end_lapsed_restored(Clock::time_point now, bool behind) noexcept;
-  /// The time of these sessions begins anew, and so does that of the regions that they may have
-  /// open.
+  /// Restarts the time in which the clients of these sessions may return, and the time for which
+  /// regions that they may have open are kept.
   void renew_restored(Clock::time_point now) noexcept;
   [[nodiscard]] ServerStatusReport& status_report() const noexcept { return status_.report(); }
   /// Worker.
@@ -133,7 +132,7 @@ class ServerCore {
   bool enqueue(Worker::Job job) { return worker_.enqueue(std::move(job)); }
   /// See Server::alive().
   [[nodiscard]] Status alive() const;
-  /// How long the present job of the worker has run; 0: there is none.
+  /// How long the worker's present job has run; 0: no job runs.
   [[nodiscard]] std::chrono::seconds job_age() const noexcept { return worker_.job_age(); }
   [[nodiscard]] std::size_t jobs_waiting() const { return worker_.jobs_waiting(); }
 
@@ -178,8 +177,8 @@ class ServerCore {
   const std::unique_ptr<WarmMemory> warm_;  ///< outlives the catalog of the regions
   const std::uint64_t memory_id_;
   RestoredSessions restored_;
-  std::atomic<bool> begun_{false};  ///< its start has not failed
-  SessionTable sessions_;           // among the last to go: it asserts that no session is left
+  std::atomic<bool> begun_{false};  ///< its start has succeeded
+  SessionTable sessions_;           // destroyed late: asserts that no session is left
   ListenerSet listeners_;
   StatusEndpoint status_;
   PoolMetrics pool_metrics_;
@@ -191,13 +190,13 @@ class ServerCore {
   RegistrationThreads registrations_;
   ServerDrain drain_;
   SessionEnder ender_;
-  /// Each line names a client, so that several within a second are of use; worker.
+  /// Each line names a client, so several lines a second are useful; worker.
   log::LogRateLimiter refused_lines_{5};
   log::LogRateLimiter delayed_lines_{1};
   log::LogRateLimiter limit_lines_{1};
   std::atomic<bool> stopped_{false};
   std::atomic<bool> ended_{false};
-  ControlThread control_;  // first to go: its handlers use all of the above
+  ControlThread control_;  // destroyed first: its handlers use all of the above
 };
 
 }  // namespace remora::detail

@@ -15,8 +15,7 @@ namespace remora::detail {
 
 namespace {
 constexpr std::chrono::milliseconds kDrainPause{10};
-/// The worker may be busy when the server is asked to stop. This is the time for it to send the
-/// events.
+/// The time for the worker to send the events: it may be busy when the server is asked to stop.
 constexpr std::chrono::milliseconds kTellTime{200};
 }  // namespace
 

@@ -1,7 +1,7 @@
 #pragma once
 
-/// How a server that stops waits for its clients: they are told and have limits.drain_timeout to
-/// leave. A drain by request tells them the same, and the server goes on.
+/// How a stopping server waits for its clients: it tells them, and they have limits.drain_timeout
+/// to leave. A drain on request tells them the same, and the server continues.
 
 #include <atomic>
 #include <optional>
@@ -23,14 +23,14 @@ class ServerDrain {
   /// Tells each client that the server stops, and waits until all sessions have left. Does not wait
   /// for connections that are not admitted. Blocks: limits.drain_timeout at most.
   void await_clients() noexcept;
-  /// Worker. Drains the server by request: tells each client, and from now on requested() is true.
-  /// Once more: tells them again.
+  /// Worker. Drains the server on request: tells each client, and from now on requested() is true.
+  /// Another call tells them again.
   void begin();
-  /// Any thread. Ends the drain by request; a stop goes on.
+  /// Any thread. Ends the drain on request; a stop continues.
   void end() noexcept;
-  /// The server is drained by request.
+  /// Whether the server is being drained on request.
   [[nodiscard]] bool requested() const noexcept { return requested_until_.load() != 0; }
-  /// The event for a session that is admitted while the server stops or is drained. None: neither.
+  /// The event for a session that is admitted while the server stops or is drained. Empty: neither.
   [[nodiscard]] std::optional<control::Event> event() const;
 
  private:
@@ -39,7 +39,7 @@ class ServerDrain {
   ServerCore& server_;
   std::atomic<bool> expedited_{false};
   std::atomic<Clock::rep> until_{0};            ///< 0: the server does not stop
-  std::atomic<Clock::rep> requested_until_{0};  ///< 0: it is not drained by request
+  std::atomic<Clock::rep> requested_until_{0};  ///< 0: it is not drained on request
 };
 
 }  // namespace remora::detail

@@ -110,7 +110,7 @@ Result<ServerMetrics> ServerMetrics::create(std::shared_ptr<metrics::Registry> r
   return made;
 }
 
-/// Of notifications, of revocations and of requests that met a limit.
+/// Declares the series of notifications, of revocations and of requests that met a limit.
 Status ServerMetrics::add_outcomes(metrics::Registry& registry) {
   Status status;
   const auto keep = [&status](metrics::Counter& handle,

@@ -44,7 +44,7 @@ class ServerMetrics {
   static Result<ServerMetrics> create(std::shared_ptr<metrics::Registry> registry);
 
   void session_began(TransportKind kind) const noexcept;
-  /// The session's object is destroyed: the gauge of sessions falls.
+  /// A session object is destroyed: the gauge of sessions falls.
   void session_gone(TransportKind kind) const noexcept;
   /// The cause that ended a session, as a label.
   enum class SessionEnd : std::size_t {
@@ -55,9 +55,9 @@ class ServerMetrics {
     kRefused,
     kNoHello,
     kStopped,
-    kUnknownClient,  ///< the server does not know its client any more
+    kUnknownClient,  ///< the server no longer has its client
     kKeyKept,        ///< a device did not invalidate a key of the session
-    kHandedOver,     ///< the next process serves its memory, and its client goes on there
+    kHandedOver,     ///< the next process serves its memory and its client
     kByAdmin,        ///< an administrator has ended it
     kCount
   };
@@ -68,7 +68,7 @@ class ServerMetrics {
   void sessions_kept(std::size_t count) const noexcept {
     kept_.set(static_cast<std::int64_t>(count));
   }
-  /// Why a client was refused, as a label.
+  /// The reason why a client was refused, as a label.
   enum class Refusal : std::size_t {
     kNoHello,
     kVersion,
@@ -81,7 +81,7 @@ class ServerMetrics {
     kCount
   };
   void session_refused(Refusal why) const noexcept;
-  /// A bound that a request has met, as a label.
+  /// A limit that a request has met, as a label.
   enum class Limit : std::size_t {
     kRegistrations,
     kWindows,
@@ -92,14 +92,14 @@ class ServerMetrics {
     kQuota,
     kPool,
     kLockedMemory,  ///< RLIMIT_MEMLOCK of the server
-    kOther,         ///< the device's own, the host's memory, and the like
+    kOther,         ///< the device's limit, the host's memory and others
     kCount
   };
-  /// Nothing: `error` is not about a bound.
+  /// Empty: `error` is not about a limit.
   [[nodiscard]] static std::optional<Limit> limit_of(const Error& error) noexcept;
   void request_refused(Limit limit) const noexcept;
   void request(RequestKind kind, bool ok, std::chrono::nanoseconds took) const noexcept;
-  /// The server delays a request, because of limits.requests_per_second.
+  /// Counts a request that the server delays because of limits.requests_per_second.
   void request_delayed() const noexcept;
   void protocol_violation() const noexcept;
   /// Whether a handler took a notification.
@@ -116,7 +116,7 @@ class ServerMetrics {
   [[nodiscard]] metrics::Gauge warm_restart_gauge() const noexcept { return warm_ready_; }
   /// Whether the memory is that of the process before.
   void memory_taken_over(bool taken_over) const noexcept { taken_over_.set(taken_over ? 1 : 0); }
-  /// A client goes on with a session of the process before.
+  /// A client has returned to a session of the previous process.
   void session_reattached() const noexcept;
 
   [[nodiscard]] const std::shared_ptr<metrics::Registry>& registry() const noexcept {

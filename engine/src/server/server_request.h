@@ -1,7 +1,6 @@
 #pragma once
 
-/// A control request on its way through the server: what identifies it, its reply, and the outcome
-/// for its session.
+/// A control request in the server: its identity, its reply, and the outcome for its session.
 
 #include <cstdint>
 #include <vector>
@@ -26,10 +25,10 @@ struct ServerReply {
   std::vector<UniqueFd> descriptors;
 };
 
-/// The outcome of serving a message; each but the first ends the session.
+/// The outcome of serving a message; every outcome but the first ends the session.
 enum class RequestOutcome : std::uint8_t {
-  kAnswered,  ///< also: the client has hung up, and its earlier messages are still to serve
-  kRefused,   ///< the client was told that the server refuses it
+  kAnswered,           ///< or the client has disconnected, with messages to serve
+  kRefused,            ///< the client was told that the server refuses it
   kProtocolViolation,  ///< the peer does not speak the protocol
   kReplyNotSent        ///< the reply could not be sent: the client does not read
 };

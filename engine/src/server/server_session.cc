@@ -20,11 +20,11 @@ using control::Request;
 
 namespace {
 
-/// A hello has no room for the ids of very many grants, and leaves the highest out. The ids of a
-/// restored session go on this far above those that it lists.
+/// A hello has no room for the ids of very many grants, and leaves the highest out. New ids of a
+/// restored session start this far above the listed ones.
 constexpr std::uint64_t kUnlistedIds = std::uint64_t{1} << 20U;
 
-/// `endpoint` has been shut down. Blocks until it has no lanes any more.
+/// `endpoint` has been shut down. Blocks until its lanes are destroyed.
 void destroy_ended_lanes(transport::ServerEndpoint& endpoint) noexcept {
   transport::DelayedDestruction* const lanes = endpoint.delayed_destruction();
   if (lanes == nullptr) return;
@@ -53,7 +53,7 @@ ServerSession::ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t
 }
 
 ServerSession::~ServerSession() {
-  endpoint().shutdown();  // first: see release()
+  endpoint().shutdown();  // called first: see release()
   release();
   server_.metrics().session_gone(endpoint().kind());
   server_.session_table().count_destroyed();
@@ -68,7 +68,7 @@ void ServerSession::detach() noexcept {
 void ServerSession::settle_detached() {
   REMORA_ASSERT(detached(), "only a session without a client is settled");
   if (auto* const lanes = endpoint().delayed_destruction()) lanes->destroy_lanes();
-  // The session is kept, and gets keys of the device when that has returned.
+  // The session is kept, and gets keys of the device when the device has returned.
   transport::DeviceSession* const device = endpoint().device_session();
   if (device != nullptr && device->device_gone()) {
     grants_.leave_device();
@@ -81,11 +81,11 @@ void ServerSession::release() noexcept {
   released_ = true;
   if (transport::DelayedDestruction* const lanes = endpoint().delayed_destruction()) {
     lanes->destroy_lanes();
-    // Another session of the client may go on to hold what this one had registered. So the end of
-    // the lanes ends the access of this one: its connection was shut down before.
+    // Another session of the client may keep the registrations of this one, so only the end of its
+    // lanes ends its access: its connection was shut down before.
     if (lanes->lanes_may_serve()) lanes->await_destroyed();
   }
-  // Before anything is given up: from here on other clients may see that the session is over.
+  // Before anything is released: from here on other clients may see that the session is over.
   if (WarmMemory* const warm = server_.warm()) warm->forget(id());
   events_.clear();
   throttle_.clear();
@@ -124,15 +124,15 @@ void ServerSession::lock_out(const RegionEntry& region, const Error& why) {
             "session {:x} ({}): its access to {} cannot be taken back ({}): the session ends", id(),
             endpoint().peer(), region.name(), why.message());
   // The client must not resume this session: the registration whose key was not invalidated belongs
-  // to the old connection, and is of no use to a new one.
+  // to the old connection, and is useless to a new one.
   handshake_.forbid_resumption();
-  // First, so that a thread which finds the lanes broken does not end the session with another
+  // First, so that a thread that finds the lanes broken does not end the session with another
   // cause.
   if (!std::exchange(locked_out_, true) && !released_)
     server_.enqueue([self = shared_from_this()] { self->server_.ender().end_locked_out(self); });
   endpoint().shutdown();
   destroy_ended_lanes(endpoint());
-  // They end as sessions that have lost their connection, and cannot be resumed either.
+  // These sessions end as sessions that have lost their connection, and cannot be resumed either.
   if (auto* const device = endpoint().device_session()) device->end_sharing_sessions();
 }
 
@@ -174,7 +174,7 @@ void ServerSession::rename(std::uint64_t session_id) {
   id_.store(session_id);
 }
 
-/// Goes on with a session of the process before, whose lanes ended with that process.
+/// Continues a session of the previous process, whose lanes ended with that process.
 Result<Resumption> ServerSession::restore(const control::Resume& wanted) {
   if (wanted.memory_id() == 0 || wanted.memory_id() != server_.memory_id())
     return Resumption::kNone;
@@ -216,21 +216,21 @@ void ServerSession::note_for_next_process() {
               .secret_digest = digest_of(lane_secret_),
               .transport = endpoint().kind(),
               .resumable = resumable,
-              .process_id = began == 0 ? 0 : process,  // it is not seen: nothing is known of it
+              .process_id = began == 0 ? 0 : process,  // 0: it is not visible
               .process_began = began});
 }
 
-/// Ends the grants that the client's Hello does not list.
+/// Ends the grants that are not in the client's Hello.
 void ServerSession::reconcile_grants() {
   const auto& known = handshake_.wanted()->grants();
   const auto missing_grants = grants_.reconcile({known.begin(), known.end()});
-  if (restored_) return;  // the client asks for each of them
+  if (restored_) return;  // the client asks for each grant
   for (const GrantSet::Missing& missing : missing_grants)
     events_.queue(events_.revoking(missing.grant_id, missing.reason));
 }
 
-/// The client has asked for all grants that it had: its ping follows. It acknowledges the loss of
-/// those that it has not got again once no thread of it uses them.
+/// The client has asked for all grants that it had; its ping follows. It acknowledges the loss of
+/// the grants that it has not got again when no thread of it uses them any more.
 void ServerSession::ask_to_stop_use() {
   if (!returning_ || std::exchange(asked_to_stop_use_, true)) return;
   connection_.leave_pings_to_worker(false);
@@ -252,17 +252,16 @@ Status ServerSession::take_over(ServerSession& before) {
                 "a new connection resumes a session that has not been released");
   before.endpoint().shutdown();
   destroy_ended_lanes(before.endpoint());
-  // The client counts the notices of its old lanes as delivered: they are taken before the grants
-  // move to this session.
+  // The client counts the notices of its old lanes as delivered, so they are taken before the
+  // grants move to this session.
   before.notices_.deliver_rest();
-  // The grants may be registered with other devices, too, and go on there.
+  // The grants may be registered with other devices, too, and stay valid there.
   transport::DeviceSession* const device = before.endpoint().device_session();
   if (device != nullptr && device->device_gone()) before.grants_.leave_device();
   if (auto status = endpoint().take_over(before.endpoint()); !status) return status;
   grants_.take_over(before.grants_);
   region_requests_.take_over(before.region_requests_);
-  // The client may not have received the events of revocations that are under way: sends them
-  // again.
+  // The client may not have received the events of unfinished revocations: they are sent again.
   events_.clear();
   before.events_.clear();
   before.throttle_.clear();
@@ -280,7 +279,7 @@ Status ServerSession::take_over(ServerSession& before) {
 
 RequestOutcome ServerSession::serve(const RequestThrottle::SharedMessage& message,
                                     Clock::time_point arrived) {
-  if (released_) return RequestOutcome::kAnswered;  // there is no client any more
+  if (released_) return RequestOutcome::kAnswered;  // the client has gone
   const auto envelope = control::decode(message->bytes);
   if (!envelope || !envelope->has_request() || !handshake_.expects(envelope->request()))
     return RequestOutcome::kProtocolViolation;
@@ -343,7 +342,7 @@ void ServerSession::serve_all_delayed() {
 
 RequestOutcome ServerSession::serve_first_delayed() {
   const RequestThrottle::Delayed first = throttle_.pop();
-  const auto envelope = control::decode(first.message->bytes);  // serve() has decoded it before
+  const auto envelope = control::decode(first.message->bytes);  // serve() has decoded it already
   return envelope ? serve_now(*envelope, *first.message, first.arrived)
                   : RequestOutcome::kProtocolViolation;
 }
@@ -381,7 +380,8 @@ RequestOutcome ServerSession::reply(const ServerRequest& asked, Result<ServerRep
   const bool challenged = handshake_.challenged();
   if (challenged) handshake_.challenge_sent(*bytes);
   connection_.record_activity();  // the client's lease counts from the reply
-  // Counted before the reply is sent: a client that answers at once must not exceed its limit.
+  // Counted before the reply is sent: a client that sends its next request at once must not exceed
+  // its limit.
   connection_.count_answered();
   const Status sent =
       connection_.send({.bytes = std::move(*bytes), .descriptors = std::move(descriptors)});
@@ -389,11 +389,11 @@ RequestOutcome ServerSession::reply(const ServerRequest& asked, Result<ServerRep
   const bool refused = !handshake_complete() && !challenged;
   if (sent && refused) connection_.flush_refusal();
   if (refused) return RequestOutcome::kRefused;
-  // A client that has hung up may have sent close requests or a goodbye before. The worker serves
-  // these first; the control thread finds the end of the connection after them.
+  // A client that has disconnected may have sent close requests or a goodbye before. The worker
+  // serves these first; after them the control thread finds the end of the connection.
   if (!sent && sent.error().code() == Code::kConnectionLost) return RequestOutcome::kAnswered;
   if (!sent) return RequestOutcome::kReplyNotSent;
-  if (handshake_complete()) events_.send_next();  // also events that a resuming client has missed
+  if (handshake_complete()) events_.send_next();  // events that a resuming client has missed, too
   return RequestOutcome::kAnswered;
 }
 
@@ -414,7 +414,7 @@ Result<ServerReply> ServerSession::answer(const Request& request, Raw raw) {
       return answer;
     }
     case Request::kGoodbye: {
-      handshake_.forbid_resumption();  // the client hangs up once it has the reply
+      handshake_.forbid_resumption();  // the client disconnects once it has the reply
       ServerReply answer;
       answer.reply.mutable_goodbye();
       return answer;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// One session, as the server sees it: its parts, its requests, and its end or resumption.
+/// One session on the server: its parts, its requests, and its end or resumption.
 
 #include <atomic>
 #include <chrono>
@@ -32,8 +32,8 @@ class ServerCore;
 
 /// The control thread receives messages. The worker calls all functions that do not name another
 /// thread. States: handshake; complete; detached, when the client has disconnected and may resume
-/// the session. Each may end in released. A client resumes a session on a new connection: that has
-/// a ServerSession of its own, which takes over the grants of this one.
+/// the session. Each state may end in released. A client resumes a session on a new connection,
+/// which has a ServerSession of its own that takes over the grants of this one.
 class ServerSession : public std::enable_shared_from_this<ServerSession> {
  public:
   ServerSession(ServerCore& server, std::uint64_t id, std::uint64_t lane_secret,
@@ -42,7 +42,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   ServerSession(const ServerSession&) = delete;
   ServerSession& operator=(const ServerSession&) = delete;
 
-  /// Changes when this session resumes another one: it takes over the id of that. Any thread.
+  /// Changes when this session resumes another one, whose id it takes over. Any thread.
   [[nodiscard]] std::uint64_t id() const noexcept { return id_.load(); }
   [[nodiscard]] std::uint64_t lane_secret() const noexcept { return lane_secret_; }
 
@@ -59,7 +59,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
 
   /// Any thread.
   [[nodiscard]] bool handshake_complete() const noexcept { return handshake_.complete(); }
-  /// Whether its client has to send something within its lease.
+  /// Whether its client must send a message within its lease.
   [[nodiscard]] bool keeps_alive() const noexcept { return handshake_.version() >= 2; }
   /// Whether the client waits for an answer.
   [[nodiscard]] bool waits_for_server() const noexcept { return connection_.has_unanswered(); }
@@ -68,14 +68,14 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   [[nodiscard]] bool late(Clock::time_point now, std::chrono::nanoseconds patience) const noexcept {
     return !connection_.has_unanswered() && handshake_.late(now, patience);
   }
-  /// The client maps the memory of its grants, so only the client can end its access.
+  /// Whether the client maps the memory of its grants, so that only the client can end its access.
   [[nodiscard]] bool maps_grants() const noexcept { return endpoint().mapping_client() != nullptr; }
-  /// The client has disconnected, and the server keeps the session so that the client can resume
-  /// it.
+  /// Whether the client has disconnected, and the server keeps the session so that the client can
+  /// resume it.
   [[nodiscard]] bool detached() const noexcept { return detached_.load(); }
   void detach() noexcept;
 
-  /// With the lock of the session table.
+  /// The caller holds the lock of the session table.
 
   /// Whether the client of `other` may resume this session by `resume`.
   [[nodiscard]] bool may_be_resumed(const control::Resume& resume,
@@ -93,17 +93,17 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
 
   /// Worker.
 
-  /// Serves one message, or keeps it until limits.requests_per_second lets it be served.
+  /// Serves one message, or keeps it until limits.requests_per_second allows it.
   RequestOutcome serve(const RequestThrottle::SharedMessage& message, Clock::time_point arrived);
-  /// Serves the delayed requests that the limit admits now.
+  /// Serves the delayed requests that the limit allows now.
   void serve_delayed();
-  /// Serves all delayed requests, since the client sends no more. They are at most as many as
+  /// Serves all delayed requests, since the client sends no more. There are at most as many as
   /// SessionConnection::admit_request() has admitted.
   void serve_all_delayed();
-  /// Destroys the lanes of a detached session. Revocations do not wait for its client any more,
+  /// Destroys the lanes of a detached session. From then on revocations do not wait for its client,
   /// unless the client's process may still reach memory that it has mapped.
   void settle_detached();
-  /// The same, unless its client has come back to it or it has been released meanwhile.
+  /// The same, unless its client has returned to it or it has been released meanwhile.
   void settle_if_detached() {
     if (!released_) settle_detached();
   }
@@ -131,10 +131,11 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   /// Resumes the session that the client names in its Hello. Errors: those of
   /// SessionEnder::claim(); kConnectionLost.
   Result<Resumption> resume();
-  /// It was a session of the process before: its client attaches its grants again, after each
-  /// resumption.
+  /// Whether it was a session of the previous process: its client attaches its grants again, after
+  /// each resumption.
   [[nodiscard]] bool restored() const noexcept { return restored_; }
-  /// The client may come back to the session in the next process. Once the handshake is complete.
+  /// Records the session so that the client may return to it in the next process. Called once the
+  /// handshake is complete.
   void note_for_next_process();
   /// Ends the session because the device did not invalidate the key of an ended grant, with which
   /// the client can still reach the memory. Its lanes end before another session gets that memory.

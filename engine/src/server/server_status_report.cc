@@ -84,7 +84,7 @@ Json describe(const ServerSession& session) {
   return out;
 }
 
-/// Asks for one region more than it lists, to know whether there are more.
+/// Asks for one region more than it lists, to learn whether there are more.
 void list_regions(const ServerCore& core, const metrics::StatusQuery& query, Json& out) {
   Json& list = out["regions"] = Json::array();
   Json& next = out["regions_next"] = nullptr;
@@ -124,7 +124,7 @@ Json describe(const transport::DeviceProtection& protection) {
           {"checks", std::move(checks)}};
 }
 
-/// `restored`: sessions of the process before whose clients have not come back yet.
+/// `restored`: the sessions of the previous process whose clients have not returned yet.
 Json describe(const WarmMemory* warm, std::size_t restored) {
   if (warm == nullptr) return {{"enabled", false}};
   return {{"enabled", true},
@@ -175,7 +175,7 @@ void ServerStatusReport::close() noexcept {
 
 metrics::Health ServerStatusReport::health() const {
   const MutexLock lock{mutex_};
-  if (core_ == nullptr) return {};  // starting or stopping
+  if (core_ == nullptr) return {};  // the server is starting or stopping
   const Clock::duration silent = Clock::now() - Clock::time_point{Clock::duration{beat_.load()}};
   if (silent < kBeatPatience) return {};
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(silent).count();

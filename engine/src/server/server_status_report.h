@@ -1,8 +1,8 @@
 #pragma once
 
 /// The report that a server's HTTP endpoint serves: whether the server is alive, whether it should
-/// get work, and its regions and sessions as JSON. Made before the server's memory is, and asked
-/// until the endpoint has gone, so it knows a server that is still starting and one that stops.
+/// get work, and its regions and sessions as JSON. It is made before the server's memory and used
+/// until the endpoint is closed, so it also reports a server that is starting or stopping.
 
 #include <atomic>
 #include <string>
@@ -25,19 +25,19 @@ class ServerStatusReport {
                               const config::RdmaSettings& rdma = {})
       : refused_{std::move(refused)}, rdma_{rdma} {}
 
-  /// The server is ready. The report is made from `core` from now on, until close().
+  /// The server is ready. From now on, until close(), the report is made from `core`.
   void open(const ServerCore& core) noexcept REMORA_EXCLUDES(mutex_);
   /// The server stops: new sessions are refused.
   void drain() noexcept { draining_.store(true); }
-  /// Whether the server is drained by request, and gives no new grants.
+  /// Whether the server is drained on request, and gives no new grants.
   void set_drained(bool drained) noexcept { drained_.store(drained); }
   /// On return `core` is not used any more.
   void close() noexcept REMORA_EXCLUDES(mutex_);
-  /// The control thread is alive.
+  /// Called by the control thread: it is alive.
   void beat() noexcept { beat_.store(Clock::now().time_since_epoch().count()); }
 
   [[nodiscard]] metrics::Health health() const REMORA_EXCLUDES(mutex_);
-  /// Why clients should not be sent here; none: ready.
+  /// Why clients should not be sent here; empty: ready.
   [[nodiscard]] std::vector<std::string> unready() const REMORA_EXCLUDES(mutex_);
   /// A JSON object; engine/docs/status.md has its members.
   [[nodiscard]] std::string json(const metrics::StatusQuery& query = {}) const

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kRefusalFlushTimeout{200};
 constexpr std::chrono::milliseconds kSendRoomTimeout{20};
-/// How long the last event waits for a thread that is sending to the same client.
+/// The time that the last event waits for a thread that is sending to the same client.
 constexpr std::chrono::milliseconds kSendLockTimeout{10};
 constexpr std::chrono::microseconds kSendLockPause{50};
 
@@ -27,7 +27,7 @@ SessionConnection::SessionConnection(std::unique_ptr<transport::ServerEndpoint> 
       client_wait_budget_{client_wait_budget} {}
 
 bool SessionConnection::admit_request() noexcept {
-  // One more than the limit of requests: an acknowledgement of an event comes beside them.
+  // One more than the limit of requests: the acknowledgement of an event is not counted in it.
   return unanswered_.fetch_add(1) <= transport::kMaxControlRequests;
 }
 

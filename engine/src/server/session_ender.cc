@@ -22,7 +22,7 @@ void SessionEnder::finish(std::span<Ending> endings, SessionEnd why) noexcept {
   for (const Ending& ending : endings) ending.session->endpoint().shutdown();
   for (Ending& ending : endings) {
     if (ending.session->handshake_complete()) ending.session->notices().deliver_rest();
-    // The worker does this, after the session's messages that are queued, since it takes time.
+    // The worker does this, after the session's queued messages, since it takes time.
     if (!ending.kept)
       release_later(std::move(ending.session));
     else
@@ -40,7 +40,7 @@ bool SessionEnder::end(std::uint64_t id, SessionEnd why, const ServerSession* on
   if (!ending) return false;
   if (ending->displaced != nullptr) release_later(std::move(ending->displaced));
   server_.metrics().session_ended(why);
-  if (refused) server_.metrics().session_refused(*refused);  // before the client can notice its end
+  if (refused) server_.metrics().session_refused(*refused);  // before the client can see its end
   finish({&*ending, 1}, why);
   return true;
 }
@@ -83,7 +83,7 @@ void SessionEnder::apply_outcome(const ServerSession& session, RequestOutcome ou
     case RequestOutcome::kAnswered: return;
     case RequestOutcome::kRefused: return end_it(SessionEnd::kRefused);
     case RequestOutcome::kReplyNotSent:
-      // A client that has said goodbye need not get the reply.
+      // A client that has said goodbye may miss the reply.
       return end_it(session.handshake().resumable() ? SessionEnd::kLost : SessionEnd::kLeft);
     case RequestOutcome::kProtocolViolation:
       server_.metrics().protocol_violation();

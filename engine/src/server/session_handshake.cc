@@ -17,7 +17,7 @@ using control::Request;
 
 namespace {
 
-/// A text that a client has sent, made safe for the server's log.
+/// A text from a client, made safe for the server's log.
 std::string printable(const std::string& text) {
   return std::string{Error{Code::kInternal}.with_subject(text).subject()};
 }
@@ -47,7 +47,7 @@ Result<ServerReply> SessionHandshake::hello(const control::Hello& hello, Raw raw
   if (hello.has_resume()) wanted_ = hello.resume();
   resumable_.store(hello.comes_back());
   if (hello.lane_keys()) session_.connection().use_lane_keys();
-  // A server that is to use memory windows keeps its promise: grants on rails are registrations.
+  // A server that must use memory windows does not offer rails: grants on rails are registrations.
   const config::RdmaProtection protection = server_.config().transports.rdma_protection;
   const bool windows = protection == config::RdmaProtection::kWindows ||
                        protection == config::RdmaProtection::kWindowsUnchecked;
@@ -166,7 +166,7 @@ control::Welcome SessionHandshake::welcome(Resumption how) const {
 }
 
 void SessionHandshake::add_rails(control::Welcome& welcome) const {
-  // More would not fit the message, and no session uses as many.
+  // More would not fit in the message, and no session uses more.
   constexpr int kMaxRails = 16;
   for (const transport::DeviceState& device : server_.listeners().device_states()) {
     if (device.use != transport::DeviceUse::kServing) continue;
@@ -185,7 +185,7 @@ void SessionHandshake::finish(const control::Welcome& welcome) {
   session_.endpoint().expect_lanes({.session_id = session_.id(), .secret = session_.lane_secret()});
   complete_.store(true);
   session_.note_for_next_process();
-  // Queued behind the answer. ServerDrain sends the event to the sessions that are complete
+  // Queued after the answer. ServerDrain sends the event to sessions whose handshake is complete
   // already.
   if (auto event = server_.draining(); event && version() >= 2)
     session_.events().queue(std::move(*event));

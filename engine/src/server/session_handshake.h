@@ -23,7 +23,7 @@ namespace remora::detail {
 class ServerCore;
 class ServerSession;
 
-/// What has become of the session that a client wants to go on with.
+/// The outcome for a session that a client wants to resume.
 enum class Resumption : std::uint8_t {
   kNone,     ///< the client wants none, or there is none: its session is a new one
   kResumed,  ///< it goes on, with its grants
@@ -31,8 +31,8 @@ enum class Resumption : std::uint8_t {
              ///< again
 };
 
-/// Worker only, but for the functions that say otherwise. The states: hello expected, proof
-/// expected (auth: keys), complete. A refusal ends the session.
+/// Worker only, except the functions that say otherwise. The states: hello expected, proof expected
+/// (auth: keys), complete. A refusal ends the session.
 class SessionHandshake {
  public:
   SessionHandshake(ServerCore& server, ServerSession& session) noexcept
@@ -40,24 +40,24 @@ class SessionHandshake {
   SessionHandshake(const SessionHandshake&) = delete;
   SessionHandshake& operator=(const SessionHandshake&) = delete;
 
-  /// The client is admitted. Any thread.
+  /// Whether the client is admitted. Any thread.
   [[nodiscard]] bool complete() const noexcept { return complete_.load(); }
-  /// Of the protocol, once complete. Any thread.
+  /// The version of the protocol, once complete. Any thread.
   [[nodiscard]] std::uint32_t version() const noexcept { return version_.load(); }
   /// The name that the client gives itself. Any thread, once the session is admitted.
   [[nodiscard]] const std::string& client_name() const noexcept { return client_name_; }
-  /// The key that has proven the name; none with 'auth: none'. Any thread, as client_name().
+  /// The key that has proven the name; empty with 'auth: none'. Any thread, as client_name().
   [[nodiscard]] const std::optional<config::SecretKey>& proven_key() const noexcept {
     return proven_key_;
   }
   [[nodiscard]] bool proven() const noexcept { return proven_key_.has_value(); }
-  /// The session may use several devices; it shares no registration then.
+  /// Whether the session may use several devices; then it shares no registration.
   [[nodiscard]] bool has_rails() const noexcept { return rails_; }
   /// Whether the client may resume the session after its connection is lost: until it says goodbye.
   /// Any thread.
   [[nodiscard]] bool resumable() const noexcept { return resumable_.load(); }
   void forbid_resumption() noexcept { resumable_.store(false); }
-  /// The session that the client has lost and asks for.
+  /// The lost session that the client wants to resume.
   [[nodiscard]] const std::optional<control::Resume>& wanted() const noexcept { return wanted_; }
   /// Whether both have the same name, and both have proven it or neither has.
   [[nodiscard]] bool same_client(const SessionHandshake& other) const noexcept {
@@ -72,14 +72,14 @@ class SessionHandshake {
     return !complete() && now - Clock::time_point{Clock::duration{waits_since_.load()}} > patience;
   }
 
-  /// Whether the request belongs into the present state.
+  /// Whether the request is allowed in the present state.
   [[nodiscard]] bool expects(const control::Request& request) const noexcept;
-  using Raw = std::span<const std::byte>;  ///< a message as it came
+  using Raw = std::span<const std::byte>;  ///< a message as it arrived
   Result<ServerReply> hello(const control::Hello& hello, Raw raw);
   Result<ServerReply> prove(const control::ProveRequest& request, Raw raw);
-  /// The proof is expected.
+  /// Whether the proof is expected.
   [[nodiscard]] bool challenged() const noexcept { return challenge_.has_value(); }
-  /// The challenge is about to leave, as `raw`.
+  /// The challenge is about to be sent, as `raw`.
   void challenge_sent(Raw raw) noexcept;
 
  private:
@@ -89,7 +89,7 @@ class SessionHandshake {
   Result<control::Welcome> admit(const std::string& client_name,
                                  const std::optional<config::SecretKey>& proven_key);
   [[nodiscard]] control::Welcome welcome(Resumption how) const;
-  /// Tells the client the devices that serve.
+  /// Adds the serving devices to the answer.
   void add_rails(control::Welcome& welcome) const;
   void finish(const control::Welcome& welcome);
 

@@ -175,7 +175,7 @@ Result<SessionTable::Claimed> SessionTable::claim(const control::Resume& resume,
   const bool is_attached = !is_kept && attached != attached_.end() &&
                            attached->second.session->may_be_resumed(resume, by);
   if (!is_kept && !is_attached) return claimed;
-  // First, so that a refused session has taken nothing out of the table: its client tries again.
+  // First, so that a refused session has taken no session out of the table: its client tries again.
   const std::size_t leaving = is_attached && attached->second.admitted ? 1 : 0;
   if (auto admitted = admit_locked(by, leaving); !admitted) return admitted.error();
   if (is_kept) {
@@ -208,13 +208,13 @@ Status SessionTable::admit(const ServerSession& session) {
   return admit_locked(session, 0);
 }
 
-/// `leaving`: how many admitted sessions are taken out when this one is admitted.
+/// `leaving`: how many admitted sessions are taken out when this session is admitted.
 Status SessionTable::admit_locked(const ServerSession& session, std::size_t leaving) {
   const auto found = attached_.find(session.id());
   if (found == attached_.end() || found->second.session.get() != &session)
     return Error{Code::kConnectionLost, "hello"};
-  // set_clients() may have missed this session: it was not admitted yet, or its id was changing by
-  // a resumption. So this asks the registry once more.
+  // set_clients() may have missed this session, since it was not admitted yet, or a resumption was
+  // changing its id. So this looks in the registry once more.
   const SessionHandshake& handshake = session.handshake();
   if (config_.auth == config::Auth::kKeys &&
       !clients_->knows(handshake.client_name(), handshake.proven_key()))
@@ -273,9 +273,9 @@ std::vector<SessionTable::Session> SessionTable::silent(Clock::time_point now,
   const MutexLock lock{mutex_};
   for (const auto& [id, attached] : attached_) {
     const ServerSession& session = *attached.session;
-    // The server cannot take mapped memory back when a lease ends, and it notices the end of a
-    // client that maps memory by itself: such a client has no lease. A client that waits for an
-    // answer need not send anything: its lease counts from the answer.
+    // The server cannot unmap a client's memory when a lease ends, and notices the end of a client
+    // that maps memory without a lease: such a client has none. A client that waits for an answer
+    // need not send messages: its lease counts from the answer.
     if (!session.handshake_complete() || !session.keeps_alive() || session.maps_grants() ||
         session.connection().has_unanswered())
       continue;

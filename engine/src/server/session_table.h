@@ -30,66 +30,66 @@ namespace remora::detail {
 
 class ServerSession;
 
-/// Its lock is held for no call that waits. Thread-safe.
+/// No thread holds its lock during a call that waits. Thread-safe.
 class SessionTable {
  public:
   using Session = std::shared_ptr<ServerSession>;
   using SessionEnd = ServerMetrics::SessionEnd;
 
-  /// All outlive the table.
+  /// All parameters outlive the table.
   SessionTable(const config::ServerConfig& config, const RunningLimits& limits,
                const ServerMetrics& metrics);
   ~SessionTable();
   SessionTable(const SessionTable&) = delete;
   SessionTable& operator=(const SessionTable&) = delete;
 
-  /// A session that is taken out of the table, and the work that is left for it.
+  /// A session that was taken out of the table, and the work that remains for it.
   struct Ending {
     Session session;
     EventLoop::Token watch = 0;  ///< of its connection; 0: none
-    bool kept = false;           ///< it stays in the table for its client to come back
-    /// A session that was kept and gives its place to this one: to be released.
+    bool kept = false;           ///< it stays in the table until its client returns
+    /// A kept session that this one displaces: the caller releases it.
     Session displaced;
   };
 
   void attach(Session session, EventLoop::Token watch);
   [[nodiscard]] Session find(std::uint64_t id) const;
-  /// The watch of the session's connection, which the caller is to drop. 0: the session is not
-  /// attached, or has none any more.
+  /// The watch of the session's connection, which the caller drops. 0: the session is not attached,
+  /// or has no watch any more.
   EventLoop::Token take_watch(const ServerSession& session);
-  /// Takes an attached session out, and keeps it where its client may come back. `only`: unless the
-  /// id is another session's by now. None: there is no such session, or, of kNoHello, it has been
-  /// admitted meanwhile.
+  /// Takes an attached session out, and keeps it if its client may return. `only`: take it only if
+  /// the id still belongs to this session. Empty: there is no such session, or, for kNoHello, it
+  /// has been admitted meanwhile.
   std::optional<Ending> take(std::uint64_t id, SessionEnd why, const ServerSession* only);
   [[nodiscard]] std::vector<Ending> take_all();
   [[nodiscard]] Session find_kept(std::uint64_t id) const;
-  /// Takes out a session that is kept. False: it is not.
+  /// Takes out a kept session. False: it is not kept.
   bool take_kept(const ServerSession& session);
-  /// Takes out all that are kept; from now on none is.
+  /// Takes out all kept sessions; from now on no session is kept.
   [[nodiscard]] std::vector<Session> take_all_kept();
-  /// Takes out those that have been kept for as long as they may be. `behind`: clients wait for the
-  /// server to let them come back, and theirs may be among the sessions: these are kept for longer
-  /// then, at most kMaxBehind.
+  /// Takes out the sessions that have been kept for the full time. `behind`: clients wait for the
+  /// server before they can return, and the clients of these sessions may be among them: then
+  /// sessions are kept longer, at most kMaxBehind.
   [[nodiscard]] std::vector<Session> take_lapsed(Clock::time_point now, bool behind);
   static constexpr std::chrono::seconds kMaxBehind{60};
-  /// The time in which the clients may come back begins at `now`.
+  /// Restarts at `now` the time in which the clients may return.
   void renew_kept(Clock::time_point now);
   /// From now on no session that ends is kept.
   void stop_keeping();
 
   /// A session that its client resumes, taken out of the table.
   struct Claimed {
-    Session session;             ///< null: there is none that the client may resume
+    Session session;             ///< null: the client may resume none
     EventLoop::Token watch = 0;  ///< of its connection; 0: none
-    bool too_often = false;      ///< it is to be ended instead
+    bool too_often = false;      ///< the caller must end it instead
   };
-  /// `by` is the client's new session, and is admitted before the other one is taken out. Errors:
+  /// `by` is the client's new session, which is admitted before the other one is taken out. Errors:
   /// those of admit().
   Result<Claimed> claim(const control::Resume& resume, const ServerSession& by);
-  /// The attached session `id` has the id `resumed` from now on.
+  /// From now on the attached session `id` has the id `resumed`.
   void rename(std::uint64_t id, std::uint64_t resumed);
-  /// The session's client has said, or proven, its name; once more changes nothing. Errors:
-  /// kLimitExceeded (limits.sessions_max); kConnectionLost: it has ended meanwhile;
+  /// The session's client has told, or proven, its name. Another call changes nothing. Errors:
+  /// kLimitExceeded (limits.sessions_max); kConnectionLost: the session has ended meanwhile;
   /// kConnectionRefused: its client is no longer one of the server's.
   Status admit(const ServerSession& session);
 
@@ -99,7 +99,7 @@ class SessionTable {
     std::vector<Ending> attached;
     std::vector<Session> kept;
   };
-  /// Takes out the sessions of clients, or keys, that the new registry does not have.
+  /// Takes out the sessions of clients, or keys, that are not in the new registry.
   Removed set_clients(std::shared_ptr<const ClientRegistry> clients);
 
   /// Ids of sessions whose clients have not finished the handshake within
@@ -109,26 +109,26 @@ class SessionTable {
   /// `since` does not count.
   [[nodiscard]] std::vector<Session> silent(Clock::time_point now, Clock::time_point since) const;
 
-  /// At most `max` attached sessions, in no order.
+  /// At most `max` attached sessions, in any order.
   [[nodiscard]] std::vector<Session> some(std::size_t max) const;
   [[nodiscard]] std::vector<Session> all() const { return some(SIZE_MAX); }
-  /// Those that wait for their clients to come back.
+  /// The sessions that wait for their clients to return.
   [[nodiscard]] std::vector<Session> kept() const;
-  /// At most `max` attached sessions with their ids as text, in the order of that: those after
-  /// `after` alone.
+  /// At most `max` attached sessions with their ids as text, in the order of these texts, beginning
+  /// after `after`.
   [[nodiscard]] std::vector<std::pair<std::string, Session>> list(std::string_view after,
                                                                   std::size_t max) const;
-  /// At most `max` sessions whose clients are admitted, also those that are kept, in the order of
-  /// their ids: those with an id above `after` alone.
+  /// At most `max` sessions whose clients are admitted, including kept ones, in the order of their
+  /// ids, beginning after `after`.
   [[nodiscard]] std::vector<Session> page(std::uint64_t after, std::size_t max) const;
-  /// Attached sessions.
+  /// The number of attached sessions.
   [[nodiscard]] std::size_t size() const;
-  /// Attached sessions whose clients are admitted.
+  /// The number of attached sessions whose clients are admitted.
   [[nodiscard]] std::size_t admitted_count() const;
-  /// Sessions that are out of the table, and that the worker has not released yet.
+  /// The number of sessions that are out of the table and not released by the worker yet.
   [[nodiscard]] std::size_t ending_count() const;
 
-  /// For ServerSession: an object is made or destroyed.
+  /// ServerSession calls these when an object is made or destroyed.
   void count_made() noexcept { living_.fetch_add(1); }
   void count_destroyed() noexcept { living_.fetch_sub(1); }
 
@@ -160,7 +160,8 @@ class SessionTable {
   KeptSessions kept_ REMORA_GUARDED_BY(mutex_);
   std::size_t admitted_ REMORA_GUARDED_BY(mutex_) = 0;  ///< of attached_
   bool keeps_ REMORA_GUARDED_BY(mutex_) = true;
-  /// With the same lock as the sessions: each admitted session has a client of this registry.
+  /// Guarded by the lock of the sessions, so that each admitted session has a client of this
+  /// registry.
   std::shared_ptr<const ClientRegistry> clients_ REMORA_GUARDED_BY(mutex_);
 };
 

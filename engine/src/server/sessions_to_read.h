@@ -1,6 +1,6 @@
 #pragma once
 
-/// Sessions that have room for notices again, whose endpoints the control thread is to read.
+/// Sessions that have room for notices again, whose endpoints the control thread must read.
 
 #include <cstdint>
 #include <vector>
@@ -12,16 +12,16 @@
 
 namespace remora::detail {
 
-/// Thread-safe, but for open().
+/// Thread-safe, except open().
 class SessionsToRead {
  public:
-  /// Before the other functions. Errors: kSystem.
+  /// Called before the other functions. Errors: kSystem.
   Status open();
-  /// Readable when take() has something to return.
+  /// Readable when take() has a session to return.
   [[nodiscard]] int event_fd() const noexcept { return event_.get(); }
   void add(std::uint64_t session_id) noexcept REMORA_EXCLUDES(mutex_);
   [[nodiscard]] std::vector<std::uint64_t> take() noexcept REMORA_EXCLUDES(mutex_);
-  /// add() has no effect any more.
+  /// From now on add() has no effect.
   void close() noexcept REMORA_EXCLUDES(mutex_);
 
  private:

@@ -22,8 +22,8 @@ class StatusEndpoint {
   /// Without HTTP.
   explicit StatusEndpoint(std::shared_ptr<ServerStatusReport> report) noexcept
       : report_{std::move(report)} {}
-  /// With HTTP where `metrics.address` is configured. A name in it stands for the first address of
-  /// this machine that it has. Errors: those of own_addresses() and HttpEndpoint::start().
+  /// With HTTP if `metrics.address` is configured. A name in it is used as the first address of
+  /// this machine to which it resolves. Errors: those of own_addresses() and HttpEndpoint::start().
   static Result<StatusEndpoint> open(const config::Metrics& metrics,
                                      const std::shared_ptr<metrics::Registry>& registry,
                                      std::shared_ptr<ServerStatusReport> report,
@@ -32,7 +32,7 @@ class StatusEndpoint {
   [[nodiscard]] ServerStatusReport& report() const noexcept { return *report_; }
   /// The URL, also after close(); empty without HTTP. Any thread.
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
-  /// On return the server is not asked any more.
+  /// On return the server is not used any more.
   void close() noexcept;
 
  private:

@@ -1,12 +1,12 @@
 #pragma once
 
-/// What registered memory takes of an RDMA device beside locked memory.
+/// The memory of an RDMA device that registered memory needs, beside locked memory.
 
 #include <cstdint>
 
 namespace remora::detail {
 
-/// Bytes of the translations that a device keeps for so much registered memory: 8 for each page.
+/// The bytes of translations that a device keeps for this much registered memory: 8 for each page.
 [[nodiscard]] constexpr std::uint64_t translation_bytes(std::uint64_t registered_bytes,
                                                         std::uint64_t page_bytes) noexcept {
   constexpr std::uint64_t kEntryBytes = 8;

@@ -46,7 +46,7 @@ void Worker::run() noexcept {
       const bool more = before_end_();
       lock.lock();
       if (more || !jobs_.empty()) continue;
-      ended_ = true;  // from now on other threads release sessions
+      ended_ = true;  // other threads release sessions from now on
       return;
     }
     {

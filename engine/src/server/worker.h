@@ -2,9 +2,9 @@
 
 /// The worker of a server: one thread that runs jobs in the order in which they come.
 ///
-/// It serves all requests, which may populate memory. State that only jobs use needs no lock. A
-/// request whose memory is registered (RegistrationThreads), or that waits for another one, is
-/// answered later, by another job.
+/// It serves all requests, some of which populate memory. State that only jobs use needs no lock. A
+/// request whose memory must be registered (RegistrationThreads), or that waits for another
+/// request, is answered later, by another job.
 
 #include <atomic>
 #include <chrono>
@@ -20,7 +20,7 @@
 
 namespace remora::detail {
 
-/// Thread-safe, but for start() and stop().
+/// Thread-safe, except start() and stop().
 class Worker {
  public:
   using Job = std::function<void()>;
@@ -30,19 +30,20 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// `before_end`: the worker calls it when it is to stop and no job is left, until it returns
-  /// false; it may add jobs and returns whether it has done anything. Errors: see start_thread().
+  /// `before_end`: when the worker is to stop and no job is left, it calls this function until it
+  /// returns false; the function may add jobs, and returns whether it has done anything. Errors:
+  /// see start_thread().
   Status start(std::function<bool()> before_end);
   /// False: the worker has ended, and the job is dropped.
   bool enqueue(Job job) REMORA_EXCLUDES(mutex_);
-  /// Runs the jobs that wait, then ends. Idempotent.
+  /// Runs the waiting jobs, then ends. Idempotent.
   void stop() noexcept REMORA_EXCLUDES(mutex_);
 
-  /// How long the present job has run; 0: there is none.
+  /// How long the present job has run; 0: no job runs.
   [[nodiscard]] std::chrono::seconds job_age() const noexcept;
-  /// How long ago the present job began, or made its latest step; 0: there is no job.
+  /// The time since the present job began, or made its last step; 0: no job runs.
   [[nodiscard]] std::chrono::seconds progress_age() const noexcept;
-  /// The present job, which takes long, has made a step. Worker.
+  /// The present job, which takes long, has made a step. Called by the worker.
   void note_step() noexcept {
     stepped_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   }

@@ -25,7 +25,8 @@ class ConnectionRails;
 class MemoryDomain;
 class RkeyTable;
 
-/// Remote memory that is mapped into this process: the engine copies by itself, without a lane.
+/// Remote memory that is mapped into this process: the client's engine copies the bytes itself,
+/// without a lane.
 struct DirectPath {
   /// Holds `serving_value` while the server serves, any other value when it has stopped. Null: the
   /// server always serves.
@@ -60,43 +61,44 @@ class ClientEndpoint {
   virtual Status send(ControlMessage message, Deadline deadline) noexcept = 0;
   /// Readable when receive() has a message or an error to return. The endpoint owns it.
   [[nodiscard]] virtual int event_fd() const noexcept = 0;
-  /// A message, nothing yet, or the error that ended the channel. Never blocks.
+  /// The next message; empty: none has arrived; or the error that ended the channel. Never blocks.
   virtual Result<std::optional<ControlMessage>> receive() noexcept = 0;
 
-  /// Waits until what was sent has left, at most until `deadline`: before a shutdown that would
-  /// take it back.
+  /// Waits until all messages passed to send() have left, at most until `deadline`. Call it before
+  /// shutdown(), which discards messages that have not left.
   virtual void flush(Deadline deadline) noexcept { (void)deadline; }
-  /// Set where grants are mapped: open_lane() is then never called.
+  /// Set when grants are mapped memory: the engine then never calls open_lane().
   [[nodiscard]] virtual std::optional<DirectPath> direct_path() const noexcept {
     return std::nullopt;
   }
   /// Opens a lane for the session of `ticket`, with room for at most `depth` requests. Blocks, at
   /// most until `deadline`. Errors: those of connect_rdma() and connect_tcp(), kLimitExceeded (too
-  /// many lanes), kUnreachable (the session's device has no route to the server any more),
-  /// kUnsupported (the transport maps instead).
+  /// many lanes), kUnreachable (the session's device no longer has a route to the server),
+  /// kUnsupported (the transport maps memory instead of opening lanes).
   virtual Result<std::unique_ptr<Lane>> open_lane(const LaneTicket& ticket, std::uint32_t depth,
                                                   Deadline deadline) noexcept = 0;
-  /// The server has a key for each lane: those opened from here on tell it which they are, in the
-  /// order in which they are opened, and WorkRequest::remote_key is a token of `keys`. Before the
-  /// first lane. Errors: kUnsupported: there is one key for all lanes here.
+  /// Switches to one key for each lane. From here on each lane that is opened tells the server its
+  /// number, in the order of opening, and WorkRequest::remote_key is a token of `keys`. Call it
+  /// before the first lane. Errors: kUnsupported: this transport has one key for all lanes.
   virtual Status use_lane_keys(std::shared_ptr<RkeyTable> keys) noexcept {
     (void)keys;
     return Error{Code::kUnsupported, "keys of lanes"};
   }
-  /// Null where all lanes go over one device; else the client tells the server of it in its hello.
-  /// Does not change. Any thread. The endpoint owns it.
+  /// Null when all lanes go over one device; otherwise the client tells the server in its hello
+  /// that it uses rails. The value does not change. Any thread. The endpoint owns it.
   [[nodiscard]] virtual ConnectionRails* rails() noexcept { return nullptr; }
-  /// Null where local memory needs no registration.
+  /// Null when local memory needs no registration.
   [[nodiscard]] virtual std::shared_ptr<MemoryDomain> memory_domain() const noexcept = 0;
   /// Makes a grant usable: maps the memory whose descriptors the server has sent. Errors: kProtocol
-  /// (extents and descriptors that do not fit together), kOutOfMemory, kSystem.
+  /// (the descriptors do not match the extents), kOutOfMemory, kSystem.
   virtual Result<AttachedGrant> attach(std::vector<WireExtent> extents,
                                        std::vector<UniqueFd> descriptors,
                                        Rights rights) noexcept = 0;
-  /// Gives back all that is on a device which has gone: receive() ends with an error then. By the
-  /// thread that receives, every so often.
+  /// Releases everything on a device that has gone; receive() then returns an error. The thread
+  /// that receives calls it periodically.
   virtual void look() noexcept {}
-  /// Ends control channel and lanes, and wakes the reader of event_fd(). Never blocks. Idempotent.
+  /// Ends the control channel and the lanes, and wakes the reader of event_fd(). Never blocks.
+  /// Idempotent.
   virtual void shutdown() noexcept = 0;
 };
 

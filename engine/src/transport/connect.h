@@ -18,17 +18,18 @@
 namespace remora::transport {
 
 struct ConnectOptions {
-  std::string device;  ///< rdma: only this one, also where the route leads over another; empty: any
-  /// rdma: over several devices; null: over one. Shared by the connections of a session.
+  std::string device;  ///< rdma: use this device whatever the route says; empty: any device
+  /// rdma: set when the session uses several devices; null: it uses one. The connections of a
+  /// session share it.
   std::shared_ptr<RailPlan> rails{};
   bool hardware_only = false;
-  bool payload_crc = false;     ///< tcp: a checksum of what is read and written, too
-  config::RdmaSettings rdma{};  ///< of rdma: how the connections use the fabric
+  bool payload_crc = false;     ///< tcp: checksums of data, beside those of the frames
+  config::RdmaSettings rdma{};  ///< rdma: settings of the fabric
   bool core_dump = false;       ///< shm: core dumps of this process contain the mapped memory
-  Populate populate = Populate::kLazy;  ///< shm: of the mapped memory
+  Populate populate = Populate::kLazy;  ///< shm: how mapped memory is populated
 };
 
-/// Connects over the transport `kind`, which is not kAuto; as the function of that transport below.
+/// Connects over the transport `kind`, which is not kAuto, by the function of that transport below.
 Result<std::unique_ptr<ClientEndpoint>> connect(TransportKind kind, const Uri& uri,
                                                 const ConnectOptions& options, Deadline deadline);
 
@@ -36,12 +37,12 @@ Result<std::unique_ptr<ClientEndpoint>> connect(TransportKind kind, const Uri& u
 /// this network namespace. **Blocks** while a name is resolved, at most until `deadline`.
 [[nodiscard]] bool shm_reaches(std::string_view host, Deadline deadline);
 
-/// Each of these blocks, at most until `deadline`. Any thread.
-/// Errors: kConnectionRefused, kUnreachable, kTimedOut, kNotFound (no device), kUnsupported,
+/// Each of these functions blocks, at most until `deadline`. Any thread. Errors:
+/// kConnectionRefused, kUnreachable, kTimedOut, kNotFound (no device), kUnsupported,
 /// kPermissionDenied.
 
-/// Only to a server that listens at the URI's host and port, on this host and in this network
-/// namespace.
+/// Connects only to a server that listens at the URI's host and port, on this host and in this
+/// network namespace.
 Result<std::unique_ptr<ClientEndpoint>> connect_shm(const Uri& uri, Deadline deadline,
                                                     const ConnectOptions& options = {});
 Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const ConnectOptions& options,

@@ -10,7 +10,7 @@
 
 namespace remora::transport {
 
-/// A transport carries no longer message, and keeps room for as many requests.
+/// Length limit of a message. Each transport keeps room for this many unanswered requests.
 using control::kMaxControlMessageBytes;
 using control::kMaxControlRequests;
 

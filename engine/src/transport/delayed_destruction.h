@@ -1,6 +1,6 @@
 #pragma once
 
-/// The end of lanes that takes longer than the shutdown of their session.
+/// Destruction of lanes that takes longer than the shutdown of their session.
 
 namespace remora::transport {
 
@@ -9,12 +9,13 @@ namespace remora::transport {
 class DelayedDestruction {
  public:
   virtual ~DelayedDestruction() = default;
-  /// Begins to destroy the lanes that shutdown() has ended. Does not wait for that. Idempotent;
-  /// worker.
+  /// Begins to destroy the lanes that shutdown() has ended, and returns without waiting.
+  /// Idempotent; worker.
   virtual void destroy_lanes() noexcept = 0;
-  /// Blocks until the lanes that destroy_lanes() was called for are destroyed. Worker.
+  /// Blocks until all lanes that destroy_lanes() began to destroy are destroyed. Worker.
   virtual void await_destroyed() noexcept = 0;
-  /// shutdown() could not end a lane, which serves until it is destroyed. Any thread.
+  /// True: shutdown() could not end a lane, which may serve requests until it is destroyed. Any
+  /// thread.
   [[nodiscard]] virtual bool lanes_may_serve() const noexcept = 0;
 };
 

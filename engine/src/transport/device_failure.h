@@ -5,7 +5,8 @@
 
 namespace remora::transport {
 
-/// A device reports that something of it has failed. Neither queue: the whole device.
+/// A device reports a failed queue pair or a failed completion queue. Neither is set: the whole
+/// device has failed.
 struct DeviceFailure {
   std::string device{};
   std::uint32_t queue_pair = 0;  ///< number

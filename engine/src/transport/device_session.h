@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a session has on RDMA devices beside its channel.
+/// The RDMA devices of one session, beside its control channel.
 
 #include <string_view>
 
@@ -15,23 +15,26 @@ namespace remora::transport {
 class DeviceSession {
  public:
   virtual ~DeviceSession() = default;
-  /// The client has proven `key` as `name`. Its sessions share registrations, but for those with
-  /// rails. After use_rails(), before ServerEndpoint::take_over(), any grant and any lane. Worker.
+  /// The client has proven `key` under the name `name`. All its sessions without rails share
+  /// registrations. Called after use_rails(), before ServerEndpoint::take_over(), any grant and any
+  /// lane. Worker.
   virtual void join_client(std::string_view name, const config::SecretKey& key) noexcept = 0;
-  /// Lanes of this session, and connections that resume it, may be of any device that serves: its
-  /// grants are registered with each device that it has a lane on. After
-  /// ServerEndpoint::use_lane_keys(), before join_client(). Worker. False: not over this device.
+  /// Lanes of this session, and connections that resume it, may use any device that serves: its
+  /// grants are registered with each device on which it has a lane. Called after
+  /// ServerEndpoint::use_lane_keys(), before join_client(). Worker. False: this device cannot be a
+  /// rail.
   virtual bool use_rails() noexcept = 0;
-  /// A grant could not be revoked. Ends the lanes of all sessions that can use what it has left,
-  /// and blocks until they are destroyed. None of these sessions can be resumed. Worker.
+  /// Called when a grant could not be revoked. Ends the lanes of all sessions that can use a
+  /// registration that the grant has left, and blocks until they are destroyed. None of these
+  /// sessions can be resumed. Worker.
   virtual void end_sharing_sessions() noexcept = 0;
-  /// Whether the failure is of this client's lanes or channel, which are of no use then. Control
-  /// thread.
+  /// Whether the failure concerns a lane or the channel of this client, which then cannot be used
+  /// any more. Control thread.
   [[nodiscard]] virtual bool hit_by(const DeviceFailure& failure) noexcept = 0;
-  /// The device has gone. Any thread.
+  /// Whether the session's device has gone. Any thread.
   [[nodiscard]] virtual bool device_gone() noexcept = 0;
-  /// Gives back all that is left on a device that has gone. The channel and the lanes have ended.
-  /// Idempotent; worker.
+  /// Releases everything that is left on a device that has gone. The channel and the lanes have
+  /// ended. Idempotent; worker.
   virtual void leave_device() noexcept = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a server does with each RDMA device of its host: for `/status`, `/readyz` and metrics.
+/// The state of each RDMA device of the host: for `/status`, `/readyz` and metrics.
 
 #include <cstdint>
 #include <map>
@@ -15,7 +15,8 @@
 
 namespace remora::transport {
 
-/// What keeps the clients of one server apart on an RDMA device: for logs and status.
+/// The mechanism that isolates the clients of one server from each other on an RDMA device: for
+/// logs and status.
 struct DeviceProtection {
   struct Check {
     std::string name;
@@ -24,16 +25,16 @@ struct DeviceProtection {
   };
   std::string device{};
   std::string mechanism{};      ///< "registrations", "windows"
-  std::string reason{};         ///< why that one
-  std::vector<Check> checks{};  ///< of the device's windows; empty: not asked
-  /// Windows were left because they could not be tested: the operator can mend that.
+  std::string reason{};         ///< why this mechanism was chosen
+  std::vector<Check> checks{};  ///< of the device's memory windows; empty: not tested
+  /// True: windows are not used because they could not be tested, which the operator can correct.
   bool worth_a_warning = false;
 };
 
 enum class DeviceUse : std::uint8_t {
   kServing,
   kLeftOut,  ///< it cannot serve, or the configuration leaves it out
-  kGone,     ///< it has served; the host has it no longer, and the server looks for it
+  kGone,     ///< it has served and has gone; the server looks for it
 };
 [[nodiscard]] std::string_view to_string(DeviceUse use) noexcept;
 
@@ -42,16 +43,16 @@ struct DeviceState {
   DeviceUse use = DeviceUse::kServing;
   std::string reason{};           ///< why it does not serve
   bool atomics = false;           ///< it carries out atomics, so it is an atomic domain
-  DeviceProtection protection{};  ///< where it serves
-  /// Numeric ones, by which clients reach the device, where the server listens on all of them.
+  DeviceProtection protection{};  ///< set when it serves
+  /// Numeric addresses by which clients reach the device, when the server listens on all addresses.
   std::vector<std::string> addresses{};
 };
 
-/// Of `remora_server_rdma_device_serving`.
+/// Help text of `remora_server_rdma_device_serving`.
 inline constexpr std::string_view kServingHelp =
     "1: clients can connect over the RDMA device; 0: it is left out, or it has gone.";
 
-/// The states of all devices. Thread-safe; shared by a listener, which changes it, and by reports.
+/// The states of all devices. Thread-safe; the listener changes it, reports read it.
 class DeviceStates {
  public:
   /// Exports `remora_server_rdma_device_serving` and `remora_server_rdma_device_losses_total`.
@@ -60,7 +61,7 @@ class DeviceStates {
 
   /// Logs a change, and counts a loss.
   void set(DeviceState state);
-  /// Of a device that is known. set() leaves the addresses as they are while it serves.
+  /// Sets the addresses of a known device. set() keeps the addresses of a device that serves.
   void set_addresses(std::string_view device, std::vector<std::string> addresses);
   [[nodiscard]] std::vector<DeviceState> list() const;
 

@@ -9,12 +9,13 @@
 
 namespace remora::transport {
 
-/// Follows devices that fail, go and return: see Listener::device_watch(). Control thread.
+/// Follows devices that fail, go and return: see Listener::device_watch(). Called by the control
+/// thread.
 class DeviceWatch {
  public:
   virtual ~DeviceWatch() = default;
-  /// Ten times a second. The result, if there is one, is for another thread to call, also after
-  /// the listener has gone. It **blocks** for as long as memory is registered.
+  /// Called ten times a second. The result, if there is one, is called by another thread, also
+  /// after the listener has been destroyed; it **blocks** for as long as memory is registered.
   [[nodiscard]] virtual std::function<void()> tick() noexcept = 0;
   /// Failures since the last call, for DeviceSession::hit_by().
   [[nodiscard]] virtual std::vector<DeviceFailure> take_failures() noexcept = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A grant as the server's side of a transport makes it: one session's right to one region.
+/// A grant as the server's side of a transport makes it: the right of one session to one region.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace remora::transport {
 
-/// A stretch of server memory. The pool owns the bytes.
+/// A contiguous range of server memory. The pool owns the bytes.
 struct MemoryStretch {
   std::byte* address = nullptr;
   std::uint64_t length_bytes = 0;
@@ -28,16 +28,16 @@ struct MemoryStretch {
 struct GrantRequest {
   std::span<const MemoryStretch> extents;
   Rights rights = Rights::kNone;
-  int memory_fd = -1;  ///< the region's own memfd when clients may map it, else -1
+  int memory_fd = -1;  ///< the region's own memfd if clients may map it
   /// The CPU carries out atomics: the region's atomic domain is `cpu`.
   bool cpu_atomics = false;
-  /// Of the region. Grants of different epochs share nothing that a client can reach it by.
+  /// The region's epoch. Grants of different epochs share no key or registration.
   std::uint64_t epoch = 0;
-  /// The keys of the extents that the client holds from the process before, and which are to be
-  /// theirs again. Empty: new ones. Only where keys are the transport's own to choose (tcp).
+  /// The keys of the extents that the client holds from the previous process, and which it must get
+  /// again. Empty: new keys. Only for a transport that chooses its keys itself (tcp).
   std::span<const std::uint32_t> keys{};
-  /// The address at which the client reaches the first extent since the process before, and which
-  /// is to stay. 0: any. Over rdma.
+  /// The address at which the client has reached the first extent since the previous process, and
+  /// which must stay the same. 0: any address. Used by rdma.
   std::uint64_t address = 0;
   std::string atomic_domain{};  ///< of the region: "none", "cpu" or the name of a device
 };
@@ -45,7 +45,7 @@ struct GrantRequest {
 struct Grant {
   std::unique_ptr<GrantHandle> handle;
   std::vector<WireExtent> extents;
-  LaneKeys lane_keys{};               ///< no lanes: one key for all of them, in the extents
+  LaneKeys lane_keys{};               ///< without lanes: the extents hold one key for all lanes
   std::vector<UniqueFd> descriptors;  ///< sent with the first page of extents
 };
 

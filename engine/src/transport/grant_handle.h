@@ -8,13 +8,13 @@ namespace remora::transport {
 class GrantHandle {
  public:
   virtual ~GrantHandle() = default;
-  /// Revokes the grant now, once. Where another grant of the same client shares its registration,
-  /// that stays. After an error the client may reach the memory for as long as its lanes exist, and
-  /// those of its sessions that DeviceSession::end_sharing_sessions() ends. Blocks until the
+  /// Revokes the grant now, once. A registration that another grant of the same client shares
+  /// stays. After an error the client may reach the memory until its lanes, and the lanes of the
+  /// sessions that DeviceSession::end_sharing_sessions() ends, are destroyed. Blocks until the
   /// device has answered. Errors: kProvider (errno kept).
   virtual Status revoke() noexcept { return {}; }
-  /// The device has gone: the grant gives back what it has there, and has no key until
-  /// LaneKeyRenewal::renew() makes it anew.
+  /// The device has gone: the grant releases everything there, and has no key until
+  /// LaneKeyRenewal::renew() makes a new one.
   virtual void leave_device() noexcept {}
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A write with notify: what the client tells the serving application about it.
+/// A write with notify: the message by which the client tells the serving application of the write.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,11 +12,11 @@ struct Notice {
   std::uint64_t grant_id = 0;
   std::uint64_t offset_bytes = 0;  ///< in the region
   std::uint64_t length_bytes = 0;
-  std::uint32_t tag = 0;  ///< the client's own
+  std::uint32_t tag = 0;  ///< the client chooses it
 };
 
-/// Notices of one session that the serving application has not handled yet. The lanes of a session
-/// with as many accept no further notice, so that its client waits.
+/// Notices of one session that the serving application has not handled yet. At this number the
+/// lanes of the session accept no further notice, and the client waits.
 inline constexpr std::size_t kMaxNotices = 256;
 
 }  // namespace remora::transport

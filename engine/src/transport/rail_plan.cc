@@ -74,7 +74,7 @@ void RailPlan::set_failed(const std::string& address, Clock::time_point now) {
   if (known == nullptr) return;
   if (known->up_since && now - *known->up_since >= 2 * kMaxPause) known->pause = {};
   known->up_since.reset();
-  // The other lanes on it, and further attempts to connect, tell the same failure.
+  // The other lanes over this address, and further attempts to connect, report the same failure.
   if (!known->failed || known->answered)
     known->pause = std::clamp(2 * known->pause, kFirstPause, kMaxPause);
   known->failed = true;

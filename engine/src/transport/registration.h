@@ -10,7 +10,7 @@ class Registration {
  public:
   virtual ~Registration() = default;
   [[nodiscard]] virtual std::uint32_t local_key() const noexcept = 0;
-  /// True: its device has gone, and has not taken the memory again: there is no key.
+  /// True: the device has gone and has not registered the memory again: there is no key.
   [[nodiscard]] virtual bool lost() const noexcept { return false; }
 };
 

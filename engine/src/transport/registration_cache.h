@@ -1,6 +1,6 @@
 #pragma once
 
-/// Registrations of the application's memory, kept for its next use.
+/// Registrations of the application's memory that are kept for their next use.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +15,8 @@ class Registry;
 
 namespace remora::transport {
 
-/// The use of a kept registration by one operation. A plain value: its holder returns it once, to
-/// the cache that it came from.
+/// The use of a cached registration by one operation. A plain value: its holder returns it once, to
+/// the cache that gave it.
 struct MemoryLease {
   void* registration = nullptr;
   [[nodiscard]] explicit operator bool() const noexcept { return registration != nullptr; }
@@ -31,21 +31,22 @@ class RegistrationCache {
   };
   struct Key {
     std::uint32_t local_key;
-    std::uint64_t length_bytes;  ///< of the part, from its beginning on, that the key reaches
+    std::uint64_t length_bytes;  ///< from the beginning of the part that the key covers
   };
   virtual ~RegistrationCache() = default;
-  /// Null where the cache can give none: memory whose changes of mapping it cannot notice, a spent
-  /// budget, a failed registration. Takes no lock where the bytes were used before; else blocks
-  /// while pages are pinned, until `deadline` at most (looked at between pieces).
+  /// Null if the cache has no registration for the bytes: it cannot observe changes of their
+  /// mapping, its budget is spent, or the registration failed. Takes no lock for bytes that were
+  /// used before; otherwise blocks while pages are pinned, at most until `deadline` (checked
+  /// between pieces).
   virtual MemoryLease acquire_lease(std::span<std::byte> bytes, Deadline deadline) noexcept = 0;
-  /// As acquire_lease(), of registrations that exist already. Never blocks.
+  /// As acquire_lease(), but only with registrations that exist. Never blocks.
   virtual MemoryLease find_lease(std::span<std::byte> bytes) noexcept = 0;
   /// Never blocks.
   virtual void release_lease(MemoryLease lease) noexcept = 0;
-  /// True: the device of `lease` has gone, and its key is of no use.
+  /// True: the device of `lease` has gone, and its key cannot be used.
   [[nodiscard]] virtual bool lost(MemoryLease /*lease*/) const noexcept { return false; }
-  /// Deregisters what is idle, to make room under the process's limit of locked memory. True: it
-  /// has deregistered something. Blocks while the device deregisters.
+  /// Deregisters idle registrations to make room under the process's limit of locked memory. True:
+  /// it has deregistered at least one. Blocks while the device deregisters.
   virtual bool trim() noexcept = 0;
   /// The key of a part of the leased memory.
   [[nodiscard]] virtual Key key_of(MemoryLease lease, std::span<std::byte> part) const noexcept = 0;

@@ -33,7 +33,7 @@ Result<std::vector<std::uint32_t>> RkeyTable::take(std::size_t count) {
   taken.reserve(count);
   const std::size_t again = std::min(count, free_.size());
   const auto fresh = static_cast<std::uint32_t>(count - again);
-  // So that giving them back needs no memory.
+  // Reserves memory now, so that giving tokens back needs none.
   const std::size_t assigned = std::size_t{next_} + fresh;
   if (free_.capacity() < assigned) free_.reserve(std::max(assigned, 2 * free_.capacity()));
   taken.assign(free_.end() - static_cast<std::ptrdiff_t>(again), free_.end());

@@ -1,8 +1,8 @@
 #pragma once
 
-/// The client's side of grants whose keys differ from lane to lane, and change when a lane is
-/// replaced: what an operation carries is a *token*, a small number of its extent that stays as it
-/// is, and the lane looks the key up when it posts.
+/// The client's table of remote keys for grants whose keys differ from lane to lane and change when
+/// a lane is replaced. An operation carries a *token*, a small number of its extent that does not
+/// change; the lane looks up the key when it posts.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,17 +15,17 @@
 
 namespace remora::transport {
 
-/// The keys of one session, by lane and token. It outlives connections: the lanes of the next one
-/// use the same table, with other keys in it.
+/// The keys of one session, by lane and token. It outlives connections: the lanes of the next
+/// connection use the same table, with other keys in it.
 ///
-/// Thread-safe, but for set() and forget_keys() of tokens that a lane is posting with at that
-/// moment: such a lane is to be broken.
+/// Thread-safe, except that set() and forget_keys() must not change tokens with which a lane is
+/// posting, unless that lane is broken.
 class RkeyTable {
  public:
-  /// Of extents that a session has open. What is not used takes address space only.
+  /// The most tokens of extents that a session has open. Unused entries take address space only.
   static constexpr std::size_t kMaxTokens = std::size_t{1} << 20U;
   static constexpr std::size_t kMaxLanes = 8;
-  /// A key that no device assigns: the device refuses a request with it.
+  /// A key that no device assigns: a device refuses a request with this key.
   static constexpr std::uint32_t kNoKey = 0;
 
   /// Errors: kOutOfMemory (of address space).
@@ -34,15 +34,15 @@ class RkeyTable {
   RkeyTable(const RkeyTable&) = delete;
   RkeyTable& operator=(const RkeyTable&) = delete;
 
-  /// Unassigned tokens, without keys. Errors: kLimitExceeded (kMaxTokens).
+  /// Takes `count` unassigned tokens, without keys. Errors: kLimitExceeded (kMaxTokens).
   [[nodiscard]] Result<std::vector<std::uint32_t>> take(std::size_t count);
-  /// The caller posts no request that carries them any more.
+  /// Returns tokens. The caller posts no request with them any more.
   void give_back(std::span<const std::uint32_t> tokens) noexcept;
-  /// `lane` < kMaxLanes, the token one that take() gave.
+  /// Sets the key of `token`, which take() has returned, for `lane` < kMaxLanes.
   void set(std::uint32_t token, std::size_t lane, std::uint32_t key) noexcept;
-  /// The lanes they were of are gone: no token has a key until it is set again.
+  /// The lanes have ended: no token has a key until set() sets one.
   void forget_keys() noexcept;
-  /// The keys of a lane, by token; as long as the table lives.
+  /// The keys of a lane, by token; valid as long as the table lives.
   [[nodiscard]] const std::uint32_t* of_lane(std::size_t lane) const noexcept {
     return keys_ + lane * kMaxTokens;
   }
@@ -50,7 +50,7 @@ class RkeyTable {
                                             std::uint32_t token) noexcept {
     return __atomic_load_n(lane + token, __ATOMIC_RELAXED);
   }
-  /// Assigned tokens.
+  /// The number of assigned tokens.
   [[nodiscard]] std::size_t used() const;
 
  private:
@@ -59,11 +59,11 @@ class RkeyTable {
     __atomic_store_n(keys_ + lane * kMaxTokens + token, key, __ATOMIC_RELAXED);
   }
 
-  std::uint32_t* const keys_;  ///< lane by lane; mapped, and zero where never touched
+  std::uint32_t* const keys_;  ///< one row for each lane; mapped memory, initially zero
   mutable remora::detail::Mutex mutex_;
   std::vector<std::uint32_t> free_ REMORA_GUARDED_BY(mutex_);
-  /// Tokens from here on were never used. 0 is never assigned, so that a request without a token
-  /// has no key.
+  /// Tokens from here on were never used. Token 0 is never assigned, so that a request without a
+  /// token has no key.
   std::uint32_t next_ REMORA_GUARDED_BY(mutex_) = 1;
 };
 

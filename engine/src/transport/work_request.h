@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the engine posts on a lane.
+/// Work requests: the operations that the engine posts on a lane.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +19,8 @@ enum class Opcode : std::uint8_t {
   kCompareSwap,
   kFetchAdd,
   kWriteZeroes,  ///< on lanes whose limits say so; no local memory
-  kNotify,       ///< tells the serving application of a write; see Notice
-  kFlush,  ///< reads a byte into the lane's own memory: what was written before is visible then
+  kNotify,       ///< tells the serving application of a write: Notice
+  kFlush,        ///< reads a byte into the lane's memory: makes earlier writes visible
 };
 
 inline constexpr std::size_t kOpcodes = static_cast<std::size_t>(Opcode::kFlush) + 1;
@@ -41,21 +41,22 @@ inline constexpr std::size_t kOpcodes = static_cast<std::size_t>(Opcode::kFlush)
 }
 
 /// One request. Plain data: the engine fills it in, the lane translates it. A notice has no memory
-/// and no key: its members are in the address, the key and the two operands, where to_request()
-/// puts them and to_notice() finds them. Members of its own would make every request longer.
+/// and no key: to_request() stores the notice's members in the address, the key and the two
+/// operands, and to_notice() reads them from there. Separate members would make every request
+/// longer.
 struct WorkRequest {
-  /// Of reads and writes; the result of an atomic lands in Lane::atomic_results().
+  /// The local memory of reads and writes; the result of an atomic is in Lane::atomic_results().
   std::byte* local = nullptr;
   std::uint32_t length_bytes = 0;
   std::uint32_t local_key = 0;
   std::uint64_t remote_address = 0;  ///< as the grant's extent says
-  std::uint32_t remote_key = 0;      ///< or a token of it: see ClientEndpoint::use_lane_keys()
+  std::uint32_t remote_key = 0;      ///< or a token: see ClientEndpoint::use_lane_keys()
   Opcode opcode = Opcode::kRead;
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
 };
 
-/// The request that carries `notice`. Its fields go where tcp has them in its frames.
+/// The request that carries `notice`, whose fields go where the frames of tcp carry them.
 [[nodiscard]] constexpr WorkRequest to_request(const Notice& notice) noexcept {
   return {.remote_address = notice.offset_bytes,
           .remote_key = notice.tag,
@@ -63,7 +64,7 @@ struct WorkRequest {
           .compare_or_add = notice.length_bytes,
           .swap = notice.grant_id};
 }
-/// Of a request whose opcode is kNotify.
+/// The notice of a request whose opcode is kNotify.
 [[nodiscard]] constexpr Notice to_notice(const WorkRequest& request) noexcept {
   REMORA_ASSERT_HOT(request.opcode == Opcode::kNotify, "only the request of a notice has one");
   return {.grant_id = request.swap,

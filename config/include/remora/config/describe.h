@@ -1,6 +1,6 @@
 #pragma once
 
-/// The table of all keys, and what is made from it.
+/// The table of all keys, and the texts made from it.
 ///
 /// The parser checks files with this table, and `show()` prints from it. config/docs/keys.md
 /// carries `reference_markdown()` and `reload_markdown()`, the page remora.yaml(5)
@@ -49,40 +49,40 @@ std::vector<KeyDescription> server_keys();
 
 /// What a running server does with a key when it reads its file again (SIGHUP).
 struct ReloadRule {
-  std::string_view path;  ///< a key, or a map or list, for all that is in it
-  bool taken;             ///< false: the next start takes it
-  std::string_view note;  ///< from when it counts, or why a running server keeps what it has
+  std::string_view path;  ///< a key, or a map or list with all its keys
+  bool taken;             ///< false: only the next start uses the new value
+  std::string_view note;  ///< when it applies, or why a running server keeps its value
 };
-/// A rule for each key, by itself or by the map or list that it is in.
+/// A rule for each key, either its own or that of its map or list.
 [[nodiscard]] std::span<const ReloadRule> reload_rules() noexcept;
-/// The rule for the key of this path: as it stands in the table, or as differing_keys() gives it.
+/// The rule for the key of this path, as it is in the table, or as differing_keys() returns it.
 [[nodiscard]] const ReloadRule& reload_rule(std::string_view path) noexcept;
-/// The limits of a running server after it has read its file again: those that it takes from
-/// `read`, the others as they are.
+/// The limits of a running server after it has read its file again: `read` for those that can
+/// change, `running` for the others.
 [[nodiscard]] Limits reloaded(const Limits& running, const Limits& read) noexcept;
-/// reload_rules() in Markdown, as they stand in config/docs/keys.md.
+/// reload_rules() in Markdown, as in config/docs/keys.md.
 [[nodiscard]] std::string reload_markdown();
 
-/// The key table in Markdown, as it stands in config/docs/keys.md.
+/// The key table in Markdown, as in config/docs/keys.md.
 [[nodiscard]] std::string reference_markdown();
 
-/// The keys in the format of scdoc(5), as they stand in apps/man/remora.yaml.5.scd.
+/// The keys in the format of scdoc(5), as in apps/man/remora.yaml.5.scd.
 [[nodiscard]] std::string reference_manual();
 
 /// A JSON Schema (draft 2020-12) of the file: keys, types, words, the ranges of numbers and the
-/// lengths of lists. It does not know the ranges of sizes and durations, nor the rules between
-/// keys: what it refuses the parser refuses, too, but not the other way round. It follows YAML 1.2,
-/// in which `off` is text. Text of the form of json.dumps(indent=2).
+/// lengths of lists. It does not contain the ranges of sizes and durations, nor the rules between
+/// keys: the parser refuses every file that the schema refuses, but not the reverse. It follows
+/// YAML 1.2, in which `off` is text. Text of the form of json.dumps(indent=2).
 [[nodiscard]] std::string reference_json_schema();
 
 /// The effective configuration as YAML, each value with a comment that says where it came from:
 /// `file:line`, `default`, or `program` for one that was set by hand. Reading the text back gives
-/// the same configuration (origins apart). Values that were taken from the environment are printed.
+/// the same configuration, except for the origins. Values from the environment are printed.
 [[nodiscard]] std::string show(const ServerConfig& config);
 
 /// The keys whose values differ, by their paths in `after` (`pool.size`, `clients[1].admin`), in
-/// the order of the table; a list with more or fewer elements is named by itself (`regions`).
-/// Origins do not count. Of `clients[].key` and `previous_key` only whether they are set is
+/// the order of the table; a list with more or fewer elements is named as a whole (`regions`).
+/// Origins do not count. For `clients[].key` and `previous_key` only whether they are set is
 /// compared.
 std::vector<std::string> differing_keys(const ServerConfig& before, const ServerConfig& after);
 

@@ -2,9 +2,9 @@
 
 /// The faults of a configuration, all of them at once.
 ///
-/// Every fault of a file is reported at once, each with its place, so that the file is mended in
-/// one go: a list beside `Error`, which holds one. The printed form is what editors and CI logs
-/// turn into links: `file:line:column: key: message`.
+/// Every fault of a file is reported at once, each with its place, so that the user can correct the
+/// file at once: a list, whereas `Error` holds one fault. Editors and CI logs turn the printed form
+/// into links: `file:line:column: key: message`.
 ///
 /// Thread safety: values.
 
@@ -19,10 +19,10 @@ namespace remora::config {
 /// One fault and its place.
 struct Diagnostic {
   std::string file;        ///< as it was given; empty for a ServerConfig filled by hand
-  std::size_t line = 0;    ///< from 1; 0 where the fault has no line (a file that cannot be read)
-  std::size_t column = 0;  ///< from 1, in bytes; 0 where the fault has no column
-  std::string key;         ///< path such as `regions[0].size`; empty where none is concerned
-  std::string message;     ///< what is wrong and what would be right; one line, no full stop
+  std::size_t line = 0;    ///< from 1; 0: no line (a file that cannot be read)
+  std::size_t column = 0;  ///< from 1, in bytes; 0: no column
+  std::string key;         ///< path such as `regions[0].size`; empty: no key
+  std::string message;     ///< the fault and the correct form; one line, no full stop
 
   /// `file:line:column: key: message`, without the parts that are empty.
   [[nodiscard]] std::string to_string() const;
@@ -33,7 +33,7 @@ struct Diagnostic {
 /// A list of faults in the order of the file. Empty means that nothing is wrong.
 class [[nodiscard]] Diagnostics {
  public:
-  /// Faults that are kept; later ones are only counted.
+  /// The most faults that are kept; later ones are only counted.
   static constexpr std::size_t kMax = 100;
 
   void add(Diagnostic diagnostic);
@@ -42,13 +42,13 @@ class [[nodiscard]] Diagnostics {
 
   [[nodiscard]] bool empty() const noexcept { return list_.empty(); }
   [[nodiscard]] std::size_t size() const noexcept { return list_.size(); }
-  /// Faults beyond kMax, which were dropped.
+  /// The number of faults beyond kMax, which were dropped.
   [[nodiscard]] std::size_t dropped() const noexcept { return dropped_; }
   [[nodiscard]] const Diagnostic& operator[](std::size_t index) const { return list_[index]; }
   [[nodiscard]] auto begin() const noexcept { return list_.begin(); }
   [[nodiscard]] auto end() const noexcept { return list_.end(); }
 
-  /// One line a fault, each ended by a newline; a last line counts dropped ones.
+  /// One line for each fault, ended by a newline; a last line counts dropped ones.
   [[nodiscard]] std::string to_string() const;
 
  private:

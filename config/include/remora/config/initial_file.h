@@ -10,22 +10,23 @@
 
 namespace remora::config {
 
-/// What a machine has, as far as the file depends on it.
+/// The properties of a machine on which the file depends.
 struct Machine {
   std::string name{};
-  /// Memory that a new process may take: of the machine, and of the control groups of this process.
+  /// Memory that a new process may use: that of the machine, limited by the control groups of this
+  /// process.
   std::uint64_t available_bytes = 0;
   /// Reserved 2 MiB pages that are free.
   std::uint64_t free_huge_page_bytes = 0;
   std::vector<std::string> rdma_devices{};  ///< `mlx5_0`, sorted
 };
 
-/// Of this machine. What cannot be read is 0 or empty.
+/// The properties of this machine. A value that cannot be read is 0 or empty.
 [[nodiscard]] Machine this_machine();
 
-/// What the user has decided.
+/// The decisions of the user.
 struct InitialChoices {
-  /// An address that other hosts reach makes the file ask clients for keys, with one client whose
+  /// If other hosts can reach the address, the file makes clients prove keys, with one client whose
   /// key file is kInitialKeyFile.
   std::string listen_address = "127.0.0.1";
   /// 0: a quarter of `Machine::available_bytes`, at least 64 MiB.
@@ -34,8 +35,8 @@ struct InitialChoices {
 
 inline constexpr const char* kInitialKeyFile = "admin.key";
 
-/// The file: what is set stands there as it is, each other key as a comment with its default. A map
-/// or list with nothing set is a comment as a whole; without the `# ` in front of its lines it is
+/// The file: keys that are set are written, each other key is a comment with its default. A map or
+/// list without a set key is a comment as a whole; without the `# ` in front of its lines it is
 /// part of the file.
 [[nodiscard]] std::string initial_file(const Machine& machine, const InitialChoices& choices);
 

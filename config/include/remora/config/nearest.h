@@ -1,6 +1,6 @@
 #pragma once
 
-/// "Did you mean …?": the known word that a mistyped one is closest to.
+/// "Did you mean …?": the known word that is closest to a mistyped one.
 ///
 /// Thread safety: pure functions.
 
@@ -11,7 +11,7 @@
 namespace remora::config {
 
 /// Damerau-Levenshtein distance (insert, delete, replace, swap of neighbours), ASCII case ignored.
-/// Capped: texts longer than 64 bytes are as far apart as can be.
+/// Limited: texts longer than 64 bytes have the largest distance.
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The candidate that is a typing mistake or two away from `word` (a third of its letters); empty

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Text of files, peers and users in messages: nothing in it moves a terminal's cursor.
+/// Makes text from files, peers and users safe for messages: no byte of it moves a terminal's
+/// cursor.
 ///
 /// Thread safety: pure functions.
 

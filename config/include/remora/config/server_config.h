@@ -1,15 +1,15 @@
 #pragma once
 
-/// Everything a memory server can be told, as plain structs.
+/// The configuration of a memory server, as plain structs.
 ///
 /// `load_server()` (load.h) fills and checks one from YAML; an embedding application may fill it by
-/// hand, and `validate()` then applies the same checks. Every field has a default that works on a
-/// loopback address but `Pool::size_bytes`, which the application has to choose. The key
-/// table in config/docs/keys.md, printed by `reference_markdown()` (describe.h), lists each key
-/// with unit, range and default.
+/// hand, and `validate()` then applies the same checks. Every field except `Pool::size_bytes`,
+/// which the application must choose, has a default that works on a loopback address. The key table
+/// in config/docs/keys.md, printed by `reference_markdown()` (describe.h), lists each key with
+/// unit, range and default.
 ///
-/// Made for designated initialisers: every field has an initialiser, so leaving one out is silent.
-/// Ownership: values, nothing borrowed. Thread safety: as any value.
+/// Made for designated initialisers: every field has an initialiser, so a field that is left out
+/// gives no warning. Ownership: values, nothing borrowed. Thread safety: as any value.
 
 #include <chrono>
 #include <cstddef>
@@ -27,15 +27,15 @@
 
 namespace remora::config {
 
-/// The pool is handed out in whole pages of this size: a region of 64 B takes 4 KiB of it.
+/// The page size in which the pool allocates: a region of 64 B uses 4 KiB of it.
 inline constexpr std::uint64_t kPoolPageBytes = 4096;
-/// Page size that `HugePages::kTry` and `kRequire` ask for.
+/// The page size of `HugePages::kTry` and `kRequire`.
 inline constexpr std::uint64_t kHugePageBytes = 2U << 20U;
-/// Page size that `HugePages::kRequire1GiB` asks for.
+/// The page size of `HugePages::kRequire1GiB`.
 inline constexpr std::uint64_t kGibPageBytes = 1U << 30U;
-/// Longest region name, in bytes.
+/// The longest region name, in bytes.
 inline constexpr std::size_t kRegionNameBytesMax = 64;
-/// Most pieces a pool may be cut into.
+/// The most pieces of a pool.
 inline constexpr std::uint64_t kPoolPiecesMax = 65536;
 
 /// An address and a port to listen on or connect to.
@@ -46,73 +46,73 @@ struct Endpoint {
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-/// Where clients connect.
+/// The address to which clients connect.
 struct Listen {
   /// An IPv4 or IPv6 literal, or a host name; `0.0.0.0` and `::` mean every address.
   std::string address = "127.0.0.1";
-  std::uint16_t port = 7471;  ///< 0: a free one
+  std::uint16_t port = 7471;  ///< 0: a free port
 
   friend bool operator==(const Listen&, const Listen&) = default;
 };
 
-/// How much a transport is wanted.
+/// Whether the server offers a transport.
 enum class Availability : std::uint8_t {
   kOff,       ///< never
-  kAuto,      ///< where the machine has it; a log line says when it has not
+  kAuto,      ///< if the machine has it; the log says if it has not
   kRequired,  ///< the server does not start without it
 };
 
-/// The mechanism that keeps the clients of a server apart over rdma.
+/// The mechanism that isolates the clients of a server from each other over rdma.
 enum class RdmaProtection : std::uint8_t {
-  kAuto,           ///< windows where the device keeps clients apart by them, else registrations
+  kAuto,           ///< windows if they isolate clients on the device, else registrations
   kRegistrations,  ///< a registration for each grant, in a protection domain for each session
-  kWindows,        ///< memory windows; no start where the device does not keep clients apart
-  /// For tests alone: windows whatever the device says. Clients may reach what is another's.
+  kWindows,        ///< memory windows; no start if they do not isolate clients
+  /// For tests only: windows without the check. Clients may reach memory of other clients.
   kWindowsUnchecked,
 };
 
-/// Which data paths the server offers.
+/// The data paths that the server offers.
 struct Transports {
   Availability rdma = Availability::kAuto;
-  /// Names of the only RDMA devices to use, such as `mlx5_0`; empty: the one that has
-  /// `listen.address`, or all of the machine where that means every address.
+  /// Names of the only RDMA devices to use, such as `mlx5_0`; empty: the device that has
+  /// `listen.address`, or all devices if that means every address.
   std::vector<std::string> rdma_devices{};
   RdmaProtection rdma_protection = RdmaProtection::kAuto;
-  /// Shared memory with clients of the same user, or root. Regions allow it one by one
-  /// (`RegionConfig::shm`), so no memory is mapped by others until one does.
+  /// Shared memory with clients of the same user, or root. Each region must allow it
+  /// (`RegionConfig::shm`), so other processes map no memory of other regions.
   Availability shm = Availability::kAuto;
   /// TCP on `listen.address` and `listen.port`, for machines without RDMA.
   Availability tcp = Availability::kAuto;
-  /// Threads that serve tcp; 0: a quarter of the processors, 1 to 8. A session stays on one.
+  /// Threads that serve tcp; 0: a quarter of the processors, 1 to 8. A session stays on one thread.
   std::uint32_t tcp_threads = 0;
-  /// How long a thread that serves tcp looks for requests before it sleeps. Longer: the first
-  /// request after a pause finds it awake, at the price of a core for that long.
+  /// How long a thread that serves tcp polls for requests before it sleeps. With a longer time the
+  /// thread is awake for the first request after a pause, but uses a core for that time.
   std::chrono::nanoseconds tcp_spin = std::chrono::microseconds{50};
 
   friend bool operator==(const Transports&, const Transports&) = default;
 };
 
-/// Whether the pool is made of 2 MiB or 1 GiB pages.
+/// The page size of the pool's memory.
 enum class HugePages : std::uint8_t {
   kNever,
-  kTry,          ///< ordinary pages where there are no huge ones left; a log line says so
+  kTry,          ///< ordinary pages if no huge ones are left; the log says so
   kRequire,      ///< the server does not start without pages of 2 MiB
   kRequire1GiB,  ///< the server does not start without pages of 1 GiB
 };
 
 /// The memory that clients use.
 struct Pool {
-  /// Budget of all regions together. 0, the default, is refused: say how much.
+  /// The bytes of all regions together. 0, the default, is refused: a size must be given.
   std::uint64_t size_bytes = 0;
-  /// Longest stretch that is registered at once; an extent never crosses from one to the next.
+  /// The longest part that is registered at once; an extent never crosses from one to the next.
   std::uint64_t piece_bytes = 1ULL << 30U;
   HugePages huge_pages = HugePages::kTry;
-  /// Touch every page at start, so that a machine without the memory fails then and not later.
+  /// Touch every page at start, so that a lack of memory is an error at the start and not later.
   bool populate = true;
-  /// Core dumps of the server contain the pool: what clients have stored, readable.
+  /// Whether core dumps of the server contain the pool, with all bytes that clients have stored.
   bool core_dump = false;
-  /// The memory outlives the process: the next one takes it over, from a store of descriptors that
-  /// Server::start() gets.
+  /// Whether the memory outlives the process: the next process takes it over, from a store of
+  /// descriptors that Server::start() gets.
   bool warm_restart = false;
 
   friend bool operator==(const Pool&, const Pool&) = default;
@@ -129,7 +129,7 @@ struct RegionRights {
 
 /// Stands for every client in an access list.
 inline constexpr std::string_view kAnyClient = "*";
-/// Most entries of an access list.
+/// The most entries of an access list.
 inline constexpr std::size_t kAccessMax = 128;
 
 /// The rights of one client on a region.
@@ -138,7 +138,7 @@ struct RegionAccess {
   bool read = false;
   bool write = false;
   bool atomic = false;
-  bool admin = false;  ///< may remove it
+  bool admin = false;  ///< may remove the region
 
   friend bool operator==(const RegionAccess&, const RegionAccess&) = default;
 };
@@ -154,11 +154,11 @@ struct RegionConfig {
   /// Atomic domain: `auto` (`cpu` for a region with `shm`, else the RDMA device if there is one,
   /// else `cpu`), `none`, `cpu`, or the name of an RDMA device.
   std::string atomics = "auto";
-  /// Clients of the same user, or root, on this host may map it. What they map cannot be taken
-  /// back.
+  /// Whether clients of the same user, or root, on this host may map it. The server cannot undo a
+  /// mapping.
   bool shm = false;
-  /// The rights of each client, where clients prove their names; no client has a right that is
-  /// missing in `rights`. Empty: every client may use it within `rights`.
+  /// The rights of each client, if clients prove their names; no client has a right that is missing
+  /// in `rights`. Empty: every client may use it within `rights`.
   std::vector<RegionAccess> access{};
 
   friend bool operator==(const RegionConfig&, const RegionConfig&) = default;
@@ -166,70 +166,74 @@ struct RegionConfig {
 
 /// How clients prove their names.
 enum class Auth : std::uint8_t {
-  kNone,  ///< every client that can connect is let in
-  kKeys,  ///< by a key that the server knows too; the server proves itself by the same key
+  kNone,  ///< every client that can connect is accepted
+  kKeys,  ///< by a key that the server has, too; the server proves that it has it
 };
 
 /// A client that the server knows. Any number of processes may use its name and key.
 struct ClientConfig {
   std::string name{};              ///< see is_client_name()
   std::optional<SecretKey> key{};  ///< required
-  /// Accepted too, while processes change from one to the other.
+  /// Also accepted, while processes change from one key to the other.
   std::optional<SecretKey> previous_key{};
-  /// Where load_server() has read the keys from; no other function reads these files.
+  /// The files from which load_server() has read the keys; no other function reads these files.
   std::string key_file{};
   std::string previous_key_file{};
   bool create = false;  ///< may create regions
   bool admin = false;   ///< may use and remove every region
-  /// Most bytes of the regions that it has created, in whole pages of the pool. 0: no bound but the
-  /// pool's.
+  /// The most bytes of the regions that it has created, in whole pages of the pool. 0: limited only
+  /// by the pool.
   std::uint64_t quota_bytes = 0;
 
   friend bool operator==(const ClientConfig&, const ClientConfig&) = default;
 };
 
-/// Bounds on what clients can make the server do.
+/// Limits on the use of the server by clients.
 struct Limits {
   std::uint32_t sessions_max = 1024;         ///< clients connected at once
   std::uint32_t regions_max = 4096;          ///< regions that exist at once
   std::uint32_t session_regions_max = 1024;  ///< regions one session has open at once
-  /// Bytes of the regions one session has open at once, one that is open twice counted twice: what
-  /// it has pinned, where each session registers what it opens. 0: only their number is bounded.
+  /// Bytes of the regions that one session has open at once; a region that is open twice counts
+  /// twice. This is the memory that it has pinned, if each session registers the regions that it
+  /// opens. 0: only their number is limited.
   std::uint64_t session_memory_bytes = 0;
-  /// A connection that has not said a valid hello by then is closed.
+  /// A connection that has not sent a valid hello within this time is closed.
   std::chrono::nanoseconds handshake_timeout = std::chrono::seconds{5};
   /// A control request (create, open, remove) that takes longer is answered kTimedOut.
   std::chrono::nanoseconds request_timeout = std::chrono::seconds{30};
-  /// A session whose client has said nothing for so long loses its lanes, but for those over shm,
-  /// whose memory stays mapped. Clients say something every quarter of it; a server that was itself
-  /// stopped begins to count anew.
+  /// A session whose client has sent nothing for this time loses its lanes, except over shm, where
+  /// memory stays mapped. Clients send a message every quarter of it; a server that was itself
+  /// stopped restarts the time.
   std::chrono::nanoseconds session_lease = std::chrono::seconds{10};
-  /// A session that has lost its client keeps what it has open for so long, for the client to come
-  /// back to. 0: it ends at once.
+  /// A session that has lost its client keeps its open regions for this time, so that the client
+  /// can return. 0: it ends at once.
   std::chrono::nanoseconds session_keep = std::chrono::seconds{10};
-  /// After a request to stop, of which each session is told first, sessions get this long to end by
-  /// themselves. 0: they end at once. Less than the 10 s after which container engines kill.
+  /// After a request to stop the server tells each session, and sessions have this time to end by
+  /// themselves. 0: they end at once. The default is less than the 10 s after which container
+  /// engines kill a process.
   std::chrono::nanoseconds drain_timeout = std::chrono::seconds{5};
-  /// Connections that have not said a valid hello; one more takes the place of the oldest.
+  /// The most connections that have not sent a valid hello; a further one displaces the oldest.
   std::uint32_t pending_handshakes_max = 256;
-  /// Control requests of one session, over a long time; twice as many may come at once. A client
-  /// that asks more often is slowed down: its requests wait.
+  /// The rate of control requests of one session, over a long time; twice this number may come at
+  /// once. The requests of a faster client wait.
   std::uint32_t requests_per_second = 1000;
-  /// A session that loses a lane or its connection comes back so often in a minute. One that does
-  /// more often loses what it has open: a client is refused by the NIC, which does not say so, and
-  /// each refusal breaks a lane.
+  /// How often a session may resume in a minute after it has lost a lane or its connection. A
+  /// session that resumes more often ends and loses its open regions: the NIC refuses requests of a
+  /// client without telling the server, and each refusal breaks a lane.
   std::uint32_t resumes_per_minute = 3000;
-  /// A client whose grant is taken back gets this long to stop using it; then it goes anyway.
+  /// The time that a client has to stop using a grant that is revoked; then the server ends the
+  /// grant.
   std::chrono::nanoseconds revoke_grace = std::chrono::seconds{1};
-  /// Registrations of memory with RDMA devices at once: one for each extent of a region that is
-  /// open, which sessions that prove one key share, one for each lane and one for each control
-  /// channel. 0: what the device can do.
+  /// The most registrations of memory with RDMA devices: one for each extent of an open region,
+  /// shared by sessions that prove one key, one for each lane and one for each control channel. 0:
+  /// the device's limit.
   std::uint32_t registrations_max = 0;
-  /// Memory windows of RDMA devices at once, where those keep clients apart: for each extent of a
-  /// region that is open, one for each lane of the session. 0: what the device can do.
+  /// The most memory windows of RDMA devices, if windows isolate clients: for each extent of an
+  /// open region, one for each lane of the session. 0: the device's limit.
   std::uint32_t windows_max = 0;
-  /// Bytes of regions that grants have registered with RDMA devices at once, over all sessions:
-  /// what the server has pinned for them, beside the pool where grants are windows. 0: no bound.
+  /// The most bytes of regions that grants have registered with RDMA devices, over all sessions:
+  /// the memory that the server has pinned for them, beside the pool if grants are windows. 0: no
+  /// limit.
   std::uint64_t registered_bytes_max = 0;
 
   friend bool operator==(const Limits&, const Limits&) = default;
@@ -254,15 +258,15 @@ struct Log {
 struct Metrics {
   /// `HOST:PORT` or `[IPv6]:PORT` (see parse_endpoint()) of the HTTP endpoint; empty: none.
   std::optional<std::string> address{};
-  /// The credential of readers; see metrics::HttpAccess. Empty: not asked for.
+  /// The credential of readers; see metrics::HttpAccess. Empty: readers need none.
   std::string token{};
   std::string user{};
   std::string password{};
-  /// Where load_server() has read `token` and `password` from; no other function reads
+  /// The files from which load_server() has read `token` and `password`; no other function reads
   /// these files.
   std::string token_file{};
   std::string password_file{};
-  /// Names besides addresses, `localhost` and the machine's own by which it may be asked: see
+  /// Names that requests may use, besides addresses, `localhost` and the machine's own: see
   /// metrics::HttpOptions::allowed_hosts. "*": any.
   std::vector<std::string> allowed_hosts{};
 
@@ -273,11 +277,11 @@ struct Metrics {
 struct Origin {
   std::string file{};
   std::size_t line = 0;       ///< from 1
-  std::string environment{};  ///< variables the value was made from: `A, B`; empty: none
+  std::string environment{};  ///< the variables in the value: `A, B`; empty: none
 
   friend bool operator==(const Origin&, const Origin&) = default;
 };
-/// By key path (`pool.size`, `regions[0].name`); what is not in it was not written in a file.
+/// By key path (`pool.size`, `regions[0].name`); a path that is missing was not written in a file.
 using Origins = std::map<std::string, Origin, std::less<>>;
 
 /// One memory server.
@@ -287,8 +291,8 @@ struct ServerConfig {
   RdmaSettings rdma{};
   Pool pool{};
   std::vector<RegionConfig> regions{};
-  /// Empty: not said, which is accepted on a loopback address only. On a network, a server
-  /// that lets in every client has to say so with `auth: none`.
+  /// Empty: not set, which is accepted on a loopback address only. On a network, a server that
+  /// accepts every client must be configured with `auth: none`.
   std::optional<Auth> auth{};
   /// With Auth::kKeys, at least one.
   std::vector<ClientConfig> clients{};
@@ -300,8 +304,8 @@ struct ServerConfig {
 };
 
 /// Checks a configuration filled by hand: every range of the key table and every rule between keys.
-/// Empty when nothing is wrong. What needs the machine (devices, free memory, an address in use) is
-/// checked when a server starts.
+/// Empty: no fault. A server checks the rest, which depends on the machine (devices, free memory,
+/// an address in use), when it starts.
 Diagnostics validate(const ServerConfig& config);
 
 /// 1 to 64 of `A-Z a-z 0-9 . _ -`, but not `.` or `..`: safe in URIs, paths, logs and labels.

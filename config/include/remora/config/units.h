@@ -4,9 +4,9 @@
 ///
 /// The configuration file and the command line share these functions, so a value means the same in
 /// both. They are strict on purpose: a number is decimal without sign, fraction or leading zero
-/// (`010` is eight to some YAML readers and ten to most people), nothing may stand between number
-/// and unit, and units are spelled exactly as listed. `KB`, `MB` and `GB` are refused because half
-/// of their users mean powers of ten and half mean powers of two.
+/// (`010` is eight to some YAML readers and ten to most people), number and unit must follow each
+/// other directly, and units are spelled exactly as listed. `KB`, `MB` and `GB` are refused because
+/// half of their users mean powers of ten and half mean powers of two.
 ///
 /// Thread safety: pure functions.
 

@@ -1,16 +1,18 @@
 #pragma once
 
-/// Operations for coroutines: `co_await region.read(...)`, and where the coroutine goes on.
+/// Operations for coroutines: `co_await region.read(...)`, and the thread in which the coroutine
+/// continues.
 ///
 /// An AsyncRegion comes from Region::async() or from AsyncQueue::async(). The coroutine that uses
-/// it need not know from which, nor whether an Executor (executor.h) runs it:
+/// it need not know which of the two made it, nor whether an Executor (executor.h) runs it:
 ///
 /// - **An operation of Region::async()**, awaited inside Executor::run(): the executor submits it
-///   together with those of its other tasks. Awaited elsewhere: a poller of the engine drives it
-///   and resumes the coroutine; depth and deadline are the defaults of QueueOptions.
+///   together with the operations of its other tasks. Awaited elsewhere: a poller of the engine
+///   drives it and resumes the coroutine; depth and deadline are the defaults of QueueOptions.
 /// - **An operation of an AsyncQueue**: a poller drives it. Awaited inside Executor::run(), the
-///   coroutine goes on in the executor's thread. Awaited elsewhere, it goes on where the queue's
-///   Resume says: on the poller, on the engine's arena, or where the application says.
+///   coroutine continues in the executor's thread. Awaited elsewhere, it continues where the
+///   queue's Resume says: on the poller, on the engine's arena, or in a thread that the application
+///   chooses.
 ///
 ///   auto queue = region.async_queue({.depth = 64}, remora::Resume::on_arena()).value();
 ///   remora::Status copied = remora::sync_wait(copy(queue.async(), slots));
@@ -18,24 +20,26 @@
 /// **Waiting for its turn.** When as many operations as the queue's depth are in flight, a further
 /// one waits, first come first served, in the coroutine's frame. The deadline of an operation that
 /// a poller drives runs from its co_await: whether it waits or is in flight, it ends within the
-/// queue's deadline plus two seconds. One whose turn comes too late ends as kTimedOut and was never
-/// sent. That of an operation that an Executor drives runs from its submission. (Where coroutines
-/// go on in the application's loop, in an Executor or on the arena, an operation keeps its place
-/// until its coroutine goes on: time that passes before that is the loop's.)
+/// queue's deadline plus two seconds. An operation whose turn comes too late ends as kTimedOut and
+/// was never sent. The deadline of an operation that an Executor drives runs from its submission.
+/// (If coroutines continue in the application's loop, in an Executor or on the arena, an operation
+/// keeps its place until its coroutine continues; the loop answers for the time before that.)
 ///
-/// **Never block a coroutine that goes on on a poller or the arena**: no synchronous operation, no
-/// control request, no sync_wait(), no lock that is held for long. A poller that is blocked
-/// completes nothing for any of its queues. That is a fault of the program; nothing detects it.
+/// **Never block a coroutine that continues on a poller or the arena**: no synchronous operation,
+/// no control request, no sync_wait(), no lock that is held for long. A poller that is blocked
+/// completes nothing for any of its queues. That is a fault of the program, which the library does
+/// not detect.
 ///
-/// **Errors are values**: of misuse, of the session, of deadlines, as Completion::error() says.
-/// An operation that is refused at once (misuse, a closed queue) does not suspend: the coroutine
-/// goes on in the same thread. An exception that leaves a coroutine's resumption ends the program.
+/// **Errors are values**: of misuse, of the session, of deadlines, as Completion::error() says. An
+/// operation that is refused at once (misuse, a closed queue) does not suspend: the coroutine
+/// continues in the same thread. An exception that leaves a coroutine's resumption ends the
+/// program.
 ///
 /// **Destroying a task that waits for an operation** is safe: the operation ends by itself, in the
 /// slot that it owns, and the destroyed frame is not resumed. A buffer that is not a slot must last
-/// until then nevertheless. It is safe *where the task would go on*, since it is not resumed there
-/// meanwhile: in the executor's thread; on the queue's poller; in the thread of the application's
-/// loop, also when the loop has been given its Resumption already. On the arena there is no such
+/// until then nevertheless. It is safe *where the task would continue*, since it is not resumed
+/// there meanwhile: in the executor's thread; on the queue's poller; in the thread of the
+/// application's loop, even after the loop has got its Resumption. On the arena there is no such
 /// place. From any other thread: destroy the queue first, which ends its operations and waits for
 /// the coroutines. (The queue of Region::async() cannot be destroyed first: wait for such a task.)
 
@@ -62,9 +66,9 @@ class ControlRecord;
 class CoroutineInbox;
 class PolledAsyncCore;
 
-/// Something that a thread is to do, once; stands in what it is about.
+/// A job that a thread runs once; a member of the object that the job is about.
 struct Resumable {
-  Resumable* next = nullptr;  ///< in what is posted to that thread
+  Resumable* next = nullptr;  ///< in the list of jobs for that thread
   void (*run)(Resumable& self) noexcept = nullptr;
 };
 
@@ -79,7 +83,7 @@ struct AsyncRequest {
   Kind kind;
   bool owns_slot = false;
   ByteOffset offset;
-  std::byte* local = nullptr;  ///< of a transfer; a write's bytes are only read
+  std::byte* local = nullptr;  ///< of a transfer; a write only reads these bytes
   std::uint64_t length_bytes = 0;
   LocalMemory* memory = nullptr;
   std::uint64_t operand = 0;
@@ -100,16 +104,16 @@ struct AsyncRequest {
     request.slot = std::move(slot);
     return request;
   }
-  /// It waits for a place in a queue's table, and is to keep its memory registered. Waited, made
-  /// when it has a place or is given up, ends that.
+  /// The request waits for a place in a queue's table, and keeps its memory registered. The Waited
+  /// that is made when it gets a place, or gives up, ends that.
   void begin_wait() const noexcept;
   class Waited;
-  /// Gives it to a queue, in that one of its ways to take which is right for its kind.
+  /// Gives the request to a queue, by the function of the queue for its kind.
   template <typename Queue, typename... More>
   auto give_to(Queue& queue, More... more) noexcept;
 };
 
-/// One awaited operation; stands in the coroutine's frame.
+/// One awaited operation; a member of the coroutine's frame.
 class AsyncOperation {
  public:
   ~AsyncOperation();
@@ -117,13 +121,13 @@ class AsyncOperation {
   AsyncOperation& operator=(const AsyncOperation&) = delete;
 
   [[nodiscard]] bool await_ready() const noexcept { return false; }
-  /// False: it could not be taken, and status_ says why.
+  /// False: the queue did not take the operation, and status_ says why.
   bool await_suspend(std::coroutine_handle<> waiter) noexcept;
 
  protected:
   using Kind = AsyncRequest::Kind;
   AsyncOperation(const AsyncRegion& in, AsyncRequest&& request) noexcept;
-  /// The coroutine goes on: how it ended.
+  /// The coroutine continues: returns the outcome of the operation.
   Status end() noexcept;
 
   AsyncRequest request_;
@@ -136,22 +140,21 @@ class AsyncOperation {
   Status begin_on_queue() noexcept;
   Status begin_on(AsyncCore& core) noexcept;
 
-  OwnedShared<RegionGrant> region_;     ///< null where there is a queue
+  OwnedShared<RegionGrant> region_;     ///< null if there is a queue
   OwnedShared<PolledAsyncCore> queue_;  ///< null: an operation of Region::async()
   std::stop_token stop_;
   std::coroutine_handle<> waiter_;
-  AsyncCore* taken_by_ = nullptr;  ///< until the coroutine goes on
-  std::shared_ptr<CoroutineInbox>
-      inbox_;                         ///< of the Executor that resumes it; null: see AsyncRecord
-  bool in_line_ = false;              ///< it waits for its turn
-  AsyncOperation* before_ = nullptr;  ///< in that line
+  AsyncCore* taken_by_ = nullptr;          ///< until the coroutine continues
+  std::shared_ptr<CoroutineInbox> inbox_;  ///< of its Executor; null: see AsyncRecord
+  bool in_line_ = false;                   ///< the operation waits for its turn
+  AsyncOperation* before_ = nullptr;       ///< in that line
   AsyncOperation* behind_ = nullptr;
-  std::int64_t until_ = 0;         ///< when it has waited too long
+  std::int64_t until_ = 0;         ///< the time at which it stops waiting
   AsyncRecord* record_ = nullptr;  ///< its place, when it has one
 };
 }  // namespace detail
 
-/// An awaited transfer of a slot: gives it back, or the error it ended with.
+/// An awaited transfer of a slot: returns the slot, or the error of the transfer.
 class [[nodiscard]] AsyncTransfer final : public detail::AsyncOperation {
  public:
   AsyncTransfer(const AsyncRegion& in, Kind kind, ByteOffset offset, Slot&& slot) noexcept
@@ -163,7 +166,7 @@ class [[nodiscard]] AsyncTransfer final : public detail::AsyncOperation {
   }
 };
 
-/// An awaited operation that gives nothing back but how it ended.
+/// An awaited operation that returns only its status.
 class [[nodiscard]] AsyncStatus final : public detail::AsyncOperation {
  public:
   AsyncStatus(const AsyncRegion& in, detail::AsyncRequest&& request) noexcept
@@ -171,7 +174,7 @@ class [[nodiscard]] AsyncStatus final : public detail::AsyncOperation {
   Status await_resume() noexcept { return end(); }
 };
 
-/// An awaited atomic: gives what stood there before.
+/// An awaited atomic: returns the value before it.
 class [[nodiscard]] AsyncAtomic final : public detail::AsyncOperation {
  public:
   AsyncAtomic(const AsyncRegion& in, detail::AsyncRequest&& request) noexcept
@@ -189,8 +192,8 @@ class [[nodiscard]] AsyncAtomic final : public detail::AsyncOperation {
 /// A slot that is passed belongs to the operation and comes back with its result; after an error it
 /// is back in its pool. Targets and sources are borrowed until the operation has ended, which may
 /// be later than the coroutine, when that is destroyed. The operation begins when it is awaited.
-/// Errors: as Completion::error(); kCancelled (with_stop()); kClosed (the queue is gone, or this,
-/// the region or the queue was moved from); kTimedOut (its turn did not come); kSystem,
+/// Errors: as Completion::error(); kCancelled (with_stop()); kClosed (the queue is gone, or this
+/// object, the region or the queue was moved from); kTimedOut (its turn did not come); kSystem,
 /// kOutOfMemory (an Executor has no descriptor). Of Region::async() outside Executor::run(), where
 /// the first operation starts a poller: those of Region::callback_queue, so kUnsupported where
 /// EngineOptions::pollers is 0.
@@ -200,11 +203,10 @@ class AsyncRegion {
               detail::OwnedShared<detail::PolledAsyncCore> queue) noexcept
       : region_{std::move(region)}, queue_{std::move(queue)} {}
 
-  /// The same operations for as long as no stop is requested of `stop`. Afterwards none begins:
-  /// what is awaited then, and what waits for its turn when that comes, ends as kCancelled, and was
-  /// never sent. What has been sent ends by itself, at its deadline at the latest, and its
-  /// coroutine goes on then: until that its buffer is in use. (To let go of a slot at once destroy
-  /// the task.)
+  /// The same operations, until a stop is requested of `stop`. After that none begins: an operation
+  /// that is awaited later, or that waits for its turn, ends as kCancelled, and was never sent. An
+  /// operation that was sent ends by itself, at its deadline at the latest; then its coroutine
+  /// continues, and until then its buffer is in use. (To release a slot at once, destroy the task.)
   [[nodiscard]] AsyncRegion with_stop(std::stop_token stop) const noexcept {
     AsyncRegion stoppable = *this;
     stoppable.stop_ = std::move(stop);
@@ -266,50 +268,50 @@ class AsyncRegion {
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
 
   detail::OwnedShared<detail::RegionGrant> region_;
-  detail::OwnedShared<detail::PolledAsyncCore> queue_;  ///< null: of Region::async()
+  detail::OwnedShared<detail::PolledAsyncCore> queue_;  ///< null: from Region::async()
   std::stop_token stop_;
 };
 
-/// A coroutine that is to go on, or a callback of a control call (control.h). Called once, where it
-/// goes on; never dropped without a call, which would keep the operation's place, and so the
-/// queue's memory, for ever. Trivially copyable, one pointer: fits into any loop's own kind of
-/// task. Outlives the queue and the coroutine: when that has been destroyed meanwhile, the call
-/// resumes no coroutine.
+/// A coroutine to resume, or a callback of a control call to run (control.h). Call it once, in the
+/// thread where it continues; never drop it without a call, which would keep the operation's place,
+/// and so the queue's memory, until the process ends. Trivially copyable, one pointer: fits into
+/// any loop's own kind of task. Outlives the queue and the coroutine: if the coroutine was
+/// destroyed meanwhile, the call resumes none.
 class Resumption {
  public:
   explicit Resumption(detail::Resumable& record) noexcept : record_{&record} {}
   void operator()() const noexcept { record_->run(*record_); }
-  /// For queues of the library's own.
+  /// For the library's own queues.
   [[nodiscard]] detail::Resumable& record() const noexcept { return *record_; }
 
  private:
   detail::Resumable* record_;
 };
 
-/// Where the coroutines of an AsyncQueue go on when an operation has ended, unless it was awaited
-/// inside Executor::run().
+/// Where the coroutines of an AsyncQueue continue when an operation has ended, unless it was
+/// awaited inside Executor::run().
 class Resume {
  public:
-  /// Hands `next` over to the thread that is to call it; does not call it itself. Called by a
-  /// poller of the engine's, or by the thread that is in co_await or in a Resumption: thread-safe,
-  /// not blocking.
+  /// Passes `next` to the thread that calls it; does not call it itself. A poller of the engine
+  /// calls this function, or the thread that is in co_await or in a Resumption: it must be
+  /// thread-safe and must not block.
   using Post = void (*)(void* context, Resumption next) noexcept;
 
-  /// On the poller that noticed: no hand-over at all. The default.
+  /// On the poller that has noticed the end: no other thread is involved. The default.
   constexpr Resume() noexcept = default;
   [[nodiscard]] static constexpr Resume on_poller() noexcept { return {}; }
-  /// On the engine's arena (EngineOptions::arena_threads): many at once, on threads that it
-  /// keeps for this. For coroutines that compute between their operations. A hand-over costs
-  /// microseconds, and allocates nothing.
+  /// On the engine's arena (EngineOptions::arena_threads): many at once, on threads of the engine
+  /// for this purpose. For coroutines that compute between their operations. Passing a coroutine to
+  /// another thread takes microseconds, and allocates nothing.
   [[nodiscard]] static constexpr Resume on_arena() noexcept {
     Resume resume;
     resume.on_arena_ = true;
     return resume;
   }
-  /// Where `post` says. `context` is borrowed: it outlives the queue, and every coroutine of it
-  /// that has not gone on when the queue is destroyed.
+  /// Where `post` says. `context` is borrowed: it must outlive the queue, and every coroutine of
+  /// the queue that has not continued when the queue is destroyed.
   constexpr Resume(Post post, void* context) noexcept : post_{post}, context_{context} {}
-  /// The same for a loop with `post(Resumption) noexcept`, which is borrowed.
+  /// The same for a loop with a function `post(Resumption) noexcept`; the loop is borrowed.
   template <typename Loop>
   requires requires(Loop& loop, Resumption next) {
     { loop.post(next) }
@@ -339,24 +341,24 @@ struct CloseAsync {
 
 /// Operations of a region for coroutines of any thread; from Region::async_queue(). Move-only.
 ///
-/// Thread-safe, but for moving and destroying the handle itself. Destroying it while coroutines
-/// await operations is allowed: those are ended. One that was moved from has depth() 0, and the
+/// Thread-safe, except moving and destroying the handle itself. It may be destroyed while
+/// coroutines await operations, which then end. A queue that was moved from has depth() 0, and the
 /// operations of its async() end with kClosed.
 class AsyncQueue {
  public:
   explicit AsyncQueue(std::shared_ptr<detail::PolledAsyncCore> core) noexcept;
-  /// Ends its operations: those that wait for their turn, and all that are awaited later, with
-  /// kClosed; those in flight by themselves. Waits until they have ended and, on the poller or the
-  /// arena, their coroutines have gone on and come to rest: at most the queue's deadline plus two
-  /// seconds (what then still blocks is logged). A loop of the application's, and an Executor, have
-  /// been given what is to go on in them. Not by a coroutine of the queue's own that goes on on the
-  /// poller or the arena: that is a fault of the program, which is logged, and then nothing is
-  /// waited for.
+  /// Ends its operations: those that wait for their turn, and all that are awaited later, end with
+  /// kClosed; those in flight end by themselves. Waits until they have ended and, on the poller or
+  /// the arena, their coroutines have continued and then suspended or ended: at most the queue's
+  /// deadline plus two seconds (a coroutine that still blocks then is logged). A loop of the
+  /// application, or an Executor, has got the coroutines that continue in it. A coroutine of this
+  /// queue that continues on the poller or the arena must not call it: that is a fault of the
+  /// program, which is logged, and then the destructor does not wait.
   ~AsyncQueue() = default;
   AsyncQueue(AsyncQueue&&) noexcept = default;
   AsyncQueue& operator=(AsyncQueue&&) noexcept = default;
 
-  /// May outlive the queue: then its operations end with kClosed.
+  /// The result may outlive the queue: then its operations end with kClosed.
   [[nodiscard]] AsyncRegion async() const noexcept;
   [[nodiscard]] std::size_t depth() const noexcept;
 

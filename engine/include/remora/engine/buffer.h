@@ -3,44 +3,45 @@
 /// Local memory that operations read from and write to.
 ///
 /// Three kinds, from fast to convenient: *slots* of the engine (registered once, handed out and
-/// returned without a lock), *registered memory* of the application, and any other bytes. Where the
-/// transport needs registered memory, short ones of these are copied through slots of the engine,
-/// and long ones registered at their first use and kept so (EngineOptions::mr_cache_from_bytes).
+/// returned without a lock), *registered memory* of the application, and any other bytes. If the
+/// transport needs registered memory, short buffers of other bytes are copied through slots of the
+/// engine, and long ones are registered at their first use and stay registered
+/// (EngineOptions::mr_cache_from_bytes).
 ///
-/// A buffer belongs to its operation from the moment the operation is taken until it has completed,
-/// not one moment less and not one more: completion of an operation, with whatever status, is the
-/// promise that neither the NIC nor the engine touches its buffer again.
+/// A buffer belongs to its operation from the moment the operation is taken until it has completed:
+/// the completion of an operation, with any status, is the promise that neither the NIC nor the
+/// engine touches its buffer again.
 ///
-/// **Any address, any length** from one byte to the whole region will do: nothing is asked of a
-/// buffer's alignment. No bytes, a null pointer and an empty slot are kInvalidArgument; a part
-/// outside of registered memory, and bytes outside of the region, are kOutOfRange, also where
-/// offset + length wraps at 2^64. All of this is noticed before anything is sent.
+/// **Any address, any length** from one byte to the whole region is allowed: a buffer needs no
+/// alignment. No bytes, a null pointer and an empty slot are kInvalidArgument; a part outside of
+/// registered memory, and bytes outside of the region, are kOutOfRange, also if offset + length
+/// wraps at 2^64. All of this is noticed before the engine sends anything.
 ///
-/// **Buffers of operations in flight may overlap.** Sources may share bytes at no cost. Where a
-/// target shares bytes with another target, each shared byte ends as what one of the reads brought;
-/// where it shares them with a source, each shared byte is written as it was before the read or
-/// after it. No other byte is touched.
+/// **Buffers of operations in flight may overlap.** Sources may share bytes at no cost. If a target
+/// shares bytes with another target, each shared byte gets the value of one of the reads; if it
+/// shares them with a source, each shared byte is written with its value before the read or after
+/// it. No other byte is touched.
 ///
 /// **Memory that this process may not touch** (unmapped, or mapped read-only under a read) is a bug
-/// of the caller, as with memcpy(3), and shows where the bytes are touched:
+/// of the caller, as with memcpy(3). The code that touches the bytes notices it:
 ///
-/// - by a copy of the engine's own: SIGSEGV in the thread that submits or waits. That is all of
-///   shm, over rdma what is not registered and has no registration either that could be kept, over
-///   tcp all below 1 KiB and everything with CRC;
-/// - by the device that is to register it (rdma): kProvider, for this operation alone. Nothing is
-///   sent and the session goes on;
+/// - by a copy of the engine's own: SIGSEGV in the thread that submits or waits. That is every
+///   operation over shm; over rdma, one with memory that is neither registered nor can be kept
+///   registered; over tcp, one below 1 KiB or with CRC;
+/// - by the device that should register it (rdma): kProvider, for this operation alone. Nothing is
+///   sent, and the session continues;
 /// - by the kernel, for any other read over tcp: kProvider, with kLocalProtectionError as its
-///   completion status. The session ends, and with it what stood behind the read;
+///   completion status. The session ends, and with it the operations behind the read;
 /// - by the kernel, for any other write over tcp: kIndeterminate, since a part may have been sent.
 ///   The session ends.
 ///
-/// Operations of a batch that follow each other, remotely and locally, may go as one request: they
-/// count as one here, and share its end.
+/// Operations of a batch whose remote and local bytes follow each other may be sent as one request:
+/// they count as one here, and end together.
 ///
-/// Memory that is registered with a device is pinned: the device goes on reading and writing these
-/// pages, whatever is unmapped or protected later. So bytes stay mapped for as long as their
-/// RegisteredMemory lives, and an operation that uses them. Of what the engine keeps registered by
-/// itself it notices changes.
+/// Memory that is registered with a device is pinned: the device continues to read and write these
+/// pages even after they are unmapped or protected. So keep the bytes mapped as long as their
+/// RegisteredMemory, and any operation that uses them, exists. The engine notices changes of memory
+/// that it keeps registered by itself.
 
 #include <concepts>
 #include <cstddef>
@@ -61,7 +62,7 @@ class LocalMemory;  // a range and its keys, one for each device it is used on
 class SlotReturn;
 class SlotStore;
 
-/// A container of bytes in one piece; views are spans already.
+/// A container of contiguous bytes; views are spans already.
 template <typename Holder, typename Byte>
 concept ByteHolder = std::is_class_v<std::remove_const_t<Holder>> &&
                      !std::ranges::view<std::remove_const_t<Holder>> &&
@@ -73,19 +74,19 @@ concept ByteHolder = std::is_class_v<std::remove_const_t<Holder>> &&
 
 class Slot;
 
-/// Application memory known to the engine, so that operations on it are not copied. Registered with
-/// the devices in use at once, with others when it is first used there. Copyable handle; the bytes
-/// must outlive the last copy and every operation on them.
+/// Application memory known to the engine, so that operations on it are not copied. It is
+/// registered at once with the devices in use, with other devices when it is first used there.
+/// Copyable handle; the bytes must outlive the last copy and every operation on them.
 ///
-/// The last copy may go while operations that were taken use the memory: it stays registered until
-/// the last of them has ended and been handed out, and is deregistered by a thread of the engine's
-/// a few milliseconds later. Where no operation uses it, it is deregistered before the destructor
-/// of the last copy returns. The release has to come behind the taking (happens-before), as any two
-/// uses of one object by two threads. A queue's operation in pieces, as long as it is in flight,
-/// also keeps memory registered that it does not use.
+/// The last copy may be destroyed while operations that were taken use the memory: it stays
+/// registered until the last of them has ended and its completion was handed out, and a thread of
+/// the engine deregisters it a few milliseconds later. If no operation uses it, it is deregistered
+/// before the destructor of the last copy returns. The destruction must happen after the operation
+/// is taken (happens-before), as for any two uses of one object by two threads. A queue's operation
+/// in pieces, as long as it is in flight, also keeps memory registered that it does not use.
 ///
-/// One that was made empty or moved from has no bytes: an operation on a part of it fails with
-/// kInvalidArgument, as on a parent's in a child of fork(2).
+/// A RegisteredMemory that was made empty or moved from has no bytes: an operation on a part of it
+/// fails with kInvalidArgument, as does one on a parent's object in a child of fork(2).
 class RegisteredMemory {
  public:
   RegisteredMemory() = default;
@@ -107,7 +108,7 @@ class RegisteredMemory {
  private:
   friend class Target;
   friend class Source;
-  /// Without a place where it is not within the memory.
+  /// The bytes of that part; a null span if it is not within the memory.
   [[nodiscard]] std::span<std::byte> part(std::size_t offset,
                                           std::size_t length_bytes) const noexcept {
     if (offset > bytes_.size() || length_bytes > bytes_.size() - offset) return {};
@@ -118,8 +119,8 @@ class RegisteredMemory {
   std::span<std::byte> bytes_;
 };
 
-/// Where a read puts its bytes. Non-owning; made implicitly from any span of bytes, and from what
-/// holds bytes in one piece (std::vector<std::byte>, std::array<std::byte, N>).
+/// The memory that a read writes. Non-owning; made implicitly from any span of bytes, and from a
+/// container of contiguous bytes (std::vector<std::byte>, std::array<std::byte, N>).
 class Target {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor)
@@ -145,12 +146,12 @@ class Target {
   [[nodiscard]] detail::LocalMemory* memory() const noexcept { return memory_; }
 
  private:
-  std::span<std::byte> bytes_;  ///< at null, with memory: not within it
+  std::span<std::byte> bytes_;  ///< null with memory: not within the memory
   detail::LocalMemory* memory_ = nullptr;
 };
 
-/// Where a write takes its bytes from. Non-owning; made implicitly from any span of bytes, and from
-/// what holds bytes in one piece. Never from a temporary vector: the bytes must outlive the
+/// The memory that a write reads. Non-owning; made implicitly from any span of bytes, and from a
+/// container of contiguous bytes. Never from a temporary vector: the bytes must outlive the
 /// operation.
 class Source {
  public:
@@ -182,16 +183,16 @@ class Source {
   [[nodiscard]] detail::LocalMemory* memory() const noexcept { return memory_; }
 
  private:
-  std::span<const std::byte> bytes_;  ///< as Target's
+  std::span<const std::byte> bytes_;  ///< as in Target
   detail::LocalMemory* memory_ = nullptr;
 };
 
-/// Pieces of local memory that one operation may have.
+/// The most pieces of local memory that one operation may have.
 inline constexpr std::size_t kMaxPieces = 1024;
 
-/// One fixed-size piece of a SlotPool, owned until it is destroyed, then back in the pool.
-/// Move-only. An empty slot (pool exhausted, moved from), and a parent's in a child of fork(2),
-/// make an operation fail kInvalidArgument.
+/// One fixed-size piece of a SlotPool; it returns to the pool when it is destroyed. Move-only. An
+/// operation with an empty slot (the pool is exhausted, or the slot was moved from), or with a
+/// parent's slot in a child of fork(2), fails with kInvalidArgument.
 class Slot {
  public:
   Slot() = default;
@@ -225,29 +226,29 @@ class Slot {
     if (store_ != nullptr) give_back();
   }
   void give_back() noexcept;
-  detail::SlotStore* store_ = nullptr;  ///< counts the slots that are out, and lives as long
+  detail::SlotStore* store_ = nullptr;  ///< counts the slots in use, and lives as long as they do
   std::span<std::byte> bytes_;
   std::uint32_t index_ = 0;
 };
 
-/// The pages of slots, from 2 MiB of them on.
+/// The pages of slots of 2 MiB and more together.
 enum class HugePages : std::uint8_t {
-  /// Huge pages of 2 MiB where enough of them are free (vm.nr_hugepages), all taken and touched
-  /// when the slots are made; else what the kernel gives of its own accord (transparent huge
-  /// pages); else ordinary ones. Never an error. A forked child has none of the explicit ones.
+  /// Huge pages of 2 MiB if enough of them are free (vm.nr_hugepages), all taken and touched when
+  /// the slots are made; otherwise transparent huge pages, if the kernel gives them; otherwise
+  /// ordinary pages. Never an error. A forked child has none of the explicit huge pages.
   kAuto,
   /// Ordinary pages, touched when first used.
   kNever,
 };
 
-/// Equal slots cut from one page-aligned slab. Copyable handle. Thread-safe, lock-free.
-/// The slab lives until the last handle and the last slot are gone. A handle that was moved from
-/// has no slots: take() gives empty ones.
+/// Equal slots cut from one page-aligned slab. Copyable handle. Thread-safe, lock-free. The slab
+/// lives until the last handle and the last slot are gone. A handle that was moved from has no
+/// slots: take() returns empty ones.
 class SlotPool {
  public:
   explicit SlotPool(std::shared_ptr<detail::SlotStore> store) : store_{std::move(store)} {}
 
-  /// A free slot, or an empty one when all are out. Never blocks, never allocates.
+  /// A free slot, or an empty one if all are in use. Never blocks, never allocates.
   [[nodiscard]] Slot take() noexcept;
   [[nodiscard]] std::size_t slot_bytes() const noexcept;
   [[nodiscard]] std::size_t slot_count() const noexcept;

@@ -1,34 +1,36 @@
 #pragma once
 
-/// CallbackQueue: operations that any thread may submit and whose ends a thread of the engine's
-/// tells, by calling back.
+/// CallbackQueue: operations that any thread may submit. When one has ended, a thread of the engine
+/// calls its callback.
 ///
 ///   auto queue = region.callback_queue({.depth = 64}).value();
 ///   queue.read(remora::Block{7}, slots.take(), [](remora::Completion& c) {
 ///     if (c.ok()) use(c.slot().bytes());
 ///   }).value();
 ///
-/// **Submitting.** Each call posts one operation at once; while another thread is at the lane, it
-/// posts for both. Nothing is allocated and nothing waits, but for memory that is registered with a
-/// device for the first time, and over shm for the copy. A call that returns an error has taken
-/// nothing: slot and callable are the caller's as before, and there is no callback. After a call
-/// that returns ok the callback is called exactly once, within the deadline plus two seconds.
+/// **Submitting.** Each call posts one operation at once; if another thread is using the lane, that
+/// thread posts for both. A call allocates nothing and does not wait, except while memory is
+/// registered with a device for the first time, and over shm for the copy. A call that returns an
+/// error has taken nothing: slot and callable still belong to the caller, and there is no callback.
+/// After a call that returns ok the callback is called exactly once, within the deadline plus two
+/// seconds.
 ///
 /// **Callbacks** run on the queue's *poller*, one at a time for each queue, on every transport,
-/// also where the operation was done before the call returned. In a callback:
+/// also if the operation was done before the call returned. In a callback:
 ///
-/// - submit further operations, also to the same queue, where the ended one's place is free again;
-/// - do not block: what the poller serves waits meanwhile, its deadlines too. So no synchronous
-///   operation, no control request, no lock that is held for long;
-/// - do not destroy the queue, nor another one of the same poller: that is a fault of the program.
-///   It is logged, and the queue goes when it has ended, but the destructor does not wait for its
-///   operations;
-/// - an exception that leaves it is caught, logged and counted
-///   (`remora_client_callback_exceptions_total`), and the program goes on.
+/// - submit further operations, also to the same queue, in which the ended operation's place is
+///   free again;
+/// - do not block: all queues of the poller wait meanwhile, even past their deadlines. So no
+///   synchronous operation, no control request, no lock that is held for long;
+/// - do not destroy the queue, nor another queue of the same poller: that is a fault of the
+///   program. It is logged, and the queue is freed when its operations have ended, but the
+///   destructor does not wait for them;
+/// - an exception that leaves the callback is caught, logged and counted
+///   (`remora_client_callback_exceptions_total`), and the program continues.
 ///
-/// **Pollers** are threads of the engine's (EngineOptions::pollers), started with the first of
-/// these queues. One polls for EngineOptions::spin after the last completion, then sleeps until
-/// there is something to do.
+/// **Pollers** are threads of the engine (EngineOptions::pollers), started with the first of these
+/// queues. A poller polls for EngineOptions::spin after the last completion, then sleeps until the
+/// next event.
 
 #include <chrono>
 #include <concepts>
@@ -48,11 +50,11 @@
 
 namespace remora {
 
-/// A callable is kept inside of its operation's record: what it captures has so much room.
+/// The most bytes of a callable, with its captures: it is kept inside of its operation's record.
 inline constexpr std::size_t kMaxCallbackBytes = 64;
 
-/// A callable that may be given as a callback: `void(Completion&)`, small enough, and made from
-/// what is given without a throw. A callable that throws when it is copied has to be moved.
+/// A callable that may be given as a callback: `void(Completion&)`, small enough, and made from the
+/// argument without a throw. A callable that throws when it is copied must be moved.
 template <typename Given>
 concept CompletionCallback =
     std::is_object_v<std::remove_reference_t<Given>> && std::invocable < std::decay_t<Given>
@@ -82,7 +84,7 @@ inline constexpr CallbackType kCallbackType{
     },
     [](void* callable) noexcept { std::destroy_at(static_cast<std::decay_t<Given>*>(callable)); }};
 
-/// A callable on its way into a record; moved from when the operation is taken.
+/// A callable that is being passed into a record; moved from when the operation is taken.
 struct GivenCallback {
   const CallbackType* type;
   void* callable;
@@ -90,12 +92,12 @@ struct GivenCallback {
 /// `callback` as `Given` was forwarded; borrowed.
 template <typename Given>
 [[nodiscard]] GivenCallback give(std::remove_reference_t<Given>& callback) noexcept {
-  // Const again where it is made from this.
+  // Const again if it is made from a const callable.
   const void* const at = std::addressof(callback);
   return {&kCallbackType<Given&&>, const_cast<void*>(at)};
 }
 
-/// Waits for what is in flight; see ~CallbackQueue().
+/// Waits for the operations in flight; see ~CallbackQueue().
 struct CloseCallbacks {
   void operator()(CallbackCore* core) const noexcept;
 };
@@ -103,29 +105,28 @@ struct CloseCallbacks {
 
 /// From Region::callback_queue(). Move-only.
 ///
-/// Thread-safe: any number of threads may submit at once. As with every object, no call may be
-/// under way while it is moved or destroyed.
+/// Thread-safe: any number of threads may submit at once. As with every object, no call may run
+/// while it is moved or destroyed.
 ///
 /// Errors of all submissions: kWouldBlock (`depth` operations are in flight: try again after a
 /// callback); kClosed (from a callback, while the queue is being destroyed; on a queue that was
-/// moved from, whose depth() is 0); and what
-/// Completion::error() says of misuse, since that is noticed before anything is sent. What fails
-/// later is told to the callback.
+/// moved from, whose depth() is 0); and the errors of misuse that Completion::error() lists, since
+/// misuse is noticed before anything is sent. The callback gets all later errors.
 class CallbackQueue {
  public:
   explicit CallbackQueue(detail::CallbackCore* core) noexcept
       : core_{std::unique_ptr<detail::CallbackCore, detail::CloseCallbacks>{core}} {}
   /// Waits until every operation in flight has ended and its callback has returned: at most the
-  /// queue's deadline plus two seconds. Where a callback blocks for longer than that, the
-  /// operations have ended nevertheless, and the callbacks that are left run after the destructor
-  /// has returned (logged).
+  /// queue's deadline plus two seconds. If a callback blocks for longer than that, the operations
+  /// have ended nevertheless, and the remaining callbacks run after the destructor has returned
+  /// (logged).
   ~CallbackQueue() = default;
   CallbackQueue(CallbackQueue&&) noexcept = default;
   CallbackQueue& operator=(CallbackQueue&&) noexcept = default;
 
-  /// A slot belongs to the operation and comes back in its completion, where it is to be moved out
-  /// if it is to outlive the callback. Other buffers are borrowed until then. `into` is memory that
-  /// may be written, `from` memory that may be read: nothing checks that (buffer.h).
+  /// A slot belongs to the operation and comes back in its completion; move it out to keep it
+  /// longer than the callback. Other buffers are borrowed until then. `into` is memory that may be
+  /// written, `from` memory that may be read: nothing checks that (buffer.h).
   template <CompletionCallback F>
   Status read(ByteOffset from, Target into, F&& callback, std::uint64_t tag = 0) noexcept {
     return read_bytes(from, into, detail::give<F>(callback), tag);
@@ -177,10 +178,10 @@ class CallbackQueue {
   }
 
   /// Takes all pairs as one operation, whose callback is called once, when all of them have ended:
-  /// see Queue::read_many(). Misuse in a pair is told to the callback, too. Each pair counts as an
-  /// operation in flight until it has ended.
-  /// Errors: kWouldBlock (there is not room for all of them now), kLimitExceeded (more pairs than
-  /// depth()), kInvalidArgument (no pairs, the number of `each`), kClosed. Nothing was taken then.
+  /// see Queue::read_many(). The callback also gets errors of misuse in a pair. Each pair counts as
+  /// an operation in flight until it has ended. Errors: kWouldBlock (there is no room for all of
+  /// them now), kLimitExceeded (more pairs than depth()), kInvalidArgument (no pairs, the number of
+  /// `each`), kClosed. Nothing was taken then.
   template <CompletionCallback F>
   Status read_many(std::span<const ReadPair> pairs, F&& callback, std::span<ManyOutcome> each = {},
                    std::uint64_t tag = 0) noexcept {
@@ -203,7 +204,8 @@ class CallbackQueue {
   }
 
   [[nodiscard]] std::size_t depth() const noexcept;
-  /// Operations in flight, at about this moment; one whose callback runs is none of them.
+  /// The approximate number of operations in flight; an operation whose callback runs does not
+  /// count.
   [[nodiscard]] std::size_t size() const noexcept;
 
  private:

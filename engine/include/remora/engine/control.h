@@ -10,27 +10,28 @@
 ///   auto call = engine.async_open_region(uri, remora::Rights::kRead)
 ///                   .then([](remora::Result<remora::Region> opened) { ... }).value();
 ///
-/// **Never blocks.** The blocking function runs on a *control thread* of the engine, the resolution
-/// of the server's name included. The engine starts these threads when calls need them,
-/// EngineOptions::control_threads at most; an engine that makes no such call has none. A call for
-/// which no thread is free waits in order, and its deadline runs meanwhile. An engine has at most
-/// kMaxControlCalls calls under way.
+/// **Never blocks.** The blocking function, with the resolution of the server's name, runs on a
+/// *control thread* of the engine. The engine starts these threads when calls need them,
+/// EngineOptions::control_threads at most; an engine without such calls has none. A call for which
+/// no thread is free waits in order, and its deadline runs meanwhile. An engine has at most
+/// kMaxControlCalls unfinished calls.
 ///
 /// **Ends exactly once**, within its deadline plus two seconds, with the result of the blocking
-/// function, or with kTimedOut; kCancelled (ControlCall::cancel(), with_stop()); kClosed
-/// (the engine was destroyed meanwhile). A call that was cancelled, or has timed out, or whose
-/// engine is gone, may still be under way on its thread: what it then opens is closed at once, but
-/// a fence may have taken effect. Such a thread ends with its attempt, as a rule at the deadline of
-/// the call; while getaddrinfo(3) waits for a name server, when that returns. Until then it counts
-/// among the control threads.
+/// function, or with kTimedOut; kCancelled (ControlCall::cancel(), with_stop()); kClosed (the
+/// engine was destroyed meanwhile). The blocking function of a call that was cancelled, has timed
+/// out, or whose engine is gone may still run on its thread: a region that it then opens is closed
+/// at once, but a fence may have taken effect. Such a thread ends with its attempt, usually at the
+/// deadline of the call; if getaddrinfo(3) waits for a name server, when that returns. Until then
+/// it counts among the control threads.
 ///
-/// **Where its end is told**: where ControlOptions::resume says, as for an AsyncQueue: on a poller
-/// (the default; needs EngineOptions::pollers), on the arena, or in the application's own loop, for
-/// which a ResumptionQueue is ready-made. A coroutine inside Executor::run() goes on in that
-/// executor's thread, whatever `resume` says. Code on a poller or the arena must not block.
+/// **Where the coroutine continues, or the callback runs**: where ControlOptions::resume says, as
+/// for an AsyncQueue: on a poller (the default; needs EngineOptions::pollers), on the arena, or in
+/// the application's own loop, for which the library has ResumptionQueue. A coroutine inside
+/// Executor::run() continues in that executor's thread, whatever `resume` says. Code on a poller or
+/// the arena must not block.
 ///
-/// **Destroying a task that awaits a call** cancels the call; it is safe where the task would go
-/// on, as for operations (async.h).
+/// **Destroying a task that awaits a call** cancels the call; it is safe where the task would
+/// continue, as for operations (async.h).
 ///
 /// Thread safety: an AsyncControl has one owner. The functions that return one may be called from
 /// any thread, also from handlers and callbacks.
@@ -55,18 +56,18 @@
 
 namespace remora {
 
-/// Calls of one engine that have not ended.
+/// The most unfinished calls of one engine.
 inline constexpr std::size_t kMaxControlCalls = 1024;
 inline constexpr std::uint32_t kMaxControlThreads = 64;
 
-/// Trivially copyable: g++ 12 destroys temporaries of other aggregates twice where they stand
-/// within a co_await expression.
+/// Trivially copyable: g++ 12 destroys temporaries of other aggregates twice if they are within a
+/// co_await expression.
 struct ControlOptions {
-  /// From the start of the call to its end. Zero: as long as the blocking function may take
-  /// (EngineOptions::control_deadline, and `connect_for` before it where that is set; settled() has
-  /// a deadline of its own).
+  /// From the start of the call to its end. Zero: the longest time that the blocking function may
+  /// take (EngineOptions::control_deadline, after `connect_for` if that is set; settled() has a
+  /// deadline of its own).
   std::chrono::nanoseconds deadline{0};
-  /// Where the coroutine goes on, or the callback is called.
+  /// Where the coroutine continues, or the callback is called.
   Resume resume{};
 };
 static_assert(std::is_trivially_copyable_v<ControlOptions>);
@@ -85,11 +86,11 @@ using ControlResult = std::invoke_result_t<std::decay_t<F>&>;
 /// Bounds of a blocking control function.
 struct ControlLimits {
   std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
-  /// Its result is not wanted any more.
+  /// Requests a stop when the result is not needed any more.
   std::stop_token stop{};
 };
 
-/// One call, from its start until its end has been told.
+/// One call, from its start until its end has been reported.
 class ControlRecord : public Resumable, public std::enable_shared_from_this<ControlRecord> {
  public:
   ControlRecord(std::shared_ptr<EngineServices> engine, Operation operation,
@@ -98,24 +99,24 @@ class ControlRecord : public Resumable, public std::enable_shared_from_this<Cont
   ControlRecord(const ControlRecord&) = delete;
   ControlRecord& operator=(const ControlRecord&) = delete;
 
-  /// Before start(): cancels the call when a stop is requested.
+  /// Called before start(): cancels the call when a stop is requested.
   void set_stop(std::stop_token stop) noexcept { stop_ = std::move(stop); }
-  /// After success its end may have been told already. An error: it has not been started. `await`:
-  /// for a coroutine, which an executor of this thread resumes.
+  /// After success the end may have been reported already. An error: the call has not been started.
+  /// `await`: for a coroutine, which an executor of this thread resumes.
   Status start(bool await) noexcept;
-  /// False: it has ended before.
+  /// False: the call had ended already.
   bool cancel() noexcept;
-  /// Its coroutine is gone.
+  /// The coroutine has been destroyed.
   void forget() noexcept;
 
  protected:
   /// On a control thread: calls the blocking function.
   virtual void work(const ControlLimits& limits) noexcept = 0;
-  /// By the thread that has claimed the call.
+  /// Called by the thread that has claimed the call.
   virtual void set_error(const Error& error) noexcept = 0;
   /// The blocking function will not be called.
   virtual void drop_work() noexcept = 0;
-  /// Where its end is to be told.
+  /// Reports the end, in the thread where the coroutine continues or the callback runs.
   virtual void tell() noexcept = 0;
   /// After work(): true for one caller, which sets the result and calls finish().
   [[nodiscard]] bool claim() noexcept;
@@ -129,20 +130,20 @@ class ControlRecord : public Resumable, public std::enable_shared_from_this<Cont
   Status prepare(bool await);
   [[nodiscard]] Error not_begun(const Error& error) noexcept;
 
-  std::shared_ptr<EngineServices> engine_;  ///< until its end is handed over, or told
+  std::shared_ptr<EngineServices> engine_;  ///< until its end is passed on, or reported
   std::shared_ptr<ControlCalls> calls_;
   const Operation operation_;
   const ControlOptions options_;
   std::stop_token stop_;
   std::chrono::steady_clock::time_point until_{};
   Poller* poller_ = nullptr;
-  std::shared_ptr<CoroutineInbox> inbox_;  ///< of the executor in which it is awaited
-  CoroutineInbox* awaited_in_ = nullptr;   ///< the same, until it is told or forgotten
+  std::shared_ptr<CoroutineInbox> inbox_;  ///< of the executor in which the call is awaited
+  CoroutineInbox* awaited_in_ = nullptr;   ///< the same, until the end is reported or forgotten
   bool running_ = false;                   ///< on a control thread; with the calls' lock
-  bool held_ = false;                      ///< told where ~Engine waits for it
+  bool held_ = false;                      ///< reported where ~Engine waits for it
   bool unwanted_ = false;                  ///< cancelled before it began; with the calls' lock
   std::stop_source abandoned_;
-  std::shared_ptr<ControlRecord> self_;  ///< while its end is on its way
+  std::shared_ptr<ControlRecord> self_;  ///< while its end is being passed on
   std::optional<std::stop_callback<std::function<void()>>> on_stop_;
 };
 
@@ -166,7 +167,7 @@ class ControlRecordOf : public ControlRecord {
       made.emplace(threw("an exception that is no std::exception"));
     }
     blocking_ = nullptr;
-    if (!claim()) return;  // what was made goes here
+    if (!claim()) return;  // a result that was made is destroyed here
     result_.emplace(std::move(*made));
     made.reset();
     finish();
@@ -186,7 +187,7 @@ class AwaitedControl final : public ControlRecordOf<R> {
  public:
   using ControlRecordOf<R>::ControlRecordOf;
   void await(std::coroutine_handle<> waiter) noexcept { waiter_.store(waiter.address()); }
-  /// The coroutine goes on.
+  /// The coroutine continues with the result.
   R take() noexcept { return std::move(*this->result_); }
   void abandon() noexcept {
     waiter_.store(nullptr);
@@ -228,7 +229,7 @@ class CalledBackControl final : public ControlRecordOf<R> {
   std::optional<std::decay_t<F>> callback_;
 };
 
-/// An exception left a callback: it is logged.
+/// Logs an exception that has left a callback.
 void control_callback_threw(const char* what) noexcept;
 
 template <typename R, typename F>
@@ -245,29 +246,29 @@ void CalledBackControl<R, F>::report(const Call& call) noexcept {
 
 }  // namespace detail
 
-/// A call that was started with a callback. Copyable handle, thread-safe; letting go of it changes
+/// A call that was started with a callback. Copyable handle, thread-safe; destroying it changes
 /// nothing for the call.
 class ControlCall {
  public:
   ControlCall() noexcept = default;
   explicit ControlCall(std::shared_ptr<detail::ControlRecord> record) noexcept
       : record_{std::move(record)} {}
-  /// Ends the call with kCancelled, of which its callback is told as of every end. Never blocks.
-  /// False: it had ended before, or this is empty.
+  /// Ends the call with kCancelled, which its callback gets as it gets any end. Never blocks.
+  /// False: the call had ended already, or this handle is empty.
   bool cancel() const noexcept { return record_ != nullptr && record_->cancel(); }
 
  private:
   detail::OwnedShared<detail::ControlRecord> record_;
 };
 
-/// A control call that has not begun: `co_await` it, or give it a callback by then(); once, one of
-/// both. `R` is a Result or a Status. Move-only until then.
+/// A control call that has not begun: either `co_await` it, or give it a callback by then(), once.
+/// `R` is a Result or a Status. Move-only until then.
 ///
-/// Errors beside those of the blocking function: see the top of this file, and, without any call
-/// being begun: kClosed (the engine is gone, or the handle was moved from); kWouldBlock
+/// Errors beside those of the blocking function: see the top of this file, and, without beginning a
+/// call: kClosed (the engine is gone, or the handle was moved from); kWouldBlock
 /// (kMaxControlCalls); kSystem (the first control thread or a poller could not be started);
-/// kUnsupported (EngineOptions::pollers is 0, and the end is to be told on a poller);
-/// kInvalidArgument (EngineOptions::control_threads is 0); kOutOfMemory.
+/// kUnsupported (EngineOptions::pollers is 0, and the call continues on a poller); kInvalidArgument
+/// (EngineOptions::control_threads is 0); kOutOfMemory.
 template <typename R>
 class [[nodiscard]] AsyncControl {
  public:
@@ -278,7 +279,7 @@ class [[nodiscard]] AsyncControl {
         operation_{operation},
         options_{options},
         blocking_{std::move(blocking)} {}
-  /// Ends at once, wherever it is awaited.
+  /// Ends at once, in the thread that awaits it.
   explicit AsyncControl(const Error& error) : early_{error} {}
   ~AsyncControl() {
     if (record_ != nullptr) record_->abandon();
@@ -293,7 +294,8 @@ class [[nodiscard]] AsyncControl {
   }
 
   /// Starts the call; `callback`, a `void(R)`, is called exactly once. An error: the call was not
-  /// started, and `callback` will not be called. An exception that leaves it is caught and logged.
+  /// started, and `callback` will not be called. An exception that leaves the callback is caught
+  /// and logged.
   template <typename F, typename Callback = std::decay_t<F>>
   requires std::invocable<Callback&, R> Result<ControlCall> then(F&& callback)
   noexcept {
@@ -324,7 +326,7 @@ class [[nodiscard]] AsyncControl {
       early_.emplace(Code::kOutOfMemory, operation_);
       return false;
     }
-    // Once it has started this may be gone.
+    // Once the call has started, this object may be destroyed.
     const std::shared_ptr<detail::AwaitedControl<R>> record = record_.pointer();
     record->set_stop(std::move(stop_));
     record->await(waiter);
@@ -349,16 +351,16 @@ class [[nodiscard]] AsyncControl {
   detail::OwnedShared<detail::AwaitedControl<R>> record_;
 };
 
-/// Ends of operations and control calls on their way to the application's own event loop.
+/// Passes ends of operations and control calls to the application's own event loop.
 ///
-///   auto ends = remora::ResumptionQueue::create().value();      // outlives all that resumes here
-///   auto queue = region.async_queue({.depth = 64}, ends.resume()).value();
-///   co_await engine.async_open_region(uri, rights, {.resume = ends.resume()});
-///   // ends.event_fd() is readable: ends.progress();
+///   auto ends = remora::ResumptionQueue::create().value(); // outlives all that resumes here auto
+///   queue = region.async_queue({.depth = 64}, ends.resume()).value(); co_await
+///   engine.async_open_region(uri, rights, {.resume = ends.resume()}); // ends.event_fd() is
+///   readable: ends.progress();
 ///
-/// Thread safety: progress() by one thread at a time, which is where coroutines go on and callbacks
-/// are called. It must outlive the queues and calls that resume here, as Resume says; what has not
-/// gone on when it is destroyed does so in the destructor. A moved-from queue does nothing; its
+/// Thread safety: one thread at a time calls progress(); in it coroutines continue and callbacks
+/// run. It must outlive the queues and calls that resume here, as Resume says; the destructor
+/// resumes the coroutines that have not continued yet. A moved-from queue does nothing; its
 /// event_fd() is -1, and its resume() is on a poller.
 class ResumptionQueue {
  public:
@@ -370,10 +372,10 @@ class ResumptionQueue {
 
   /// For AsyncQueues and ControlOptions. Valid while this, or what it was moved to, lives.
   [[nodiscard]] Resume resume() const noexcept;
-  /// Readable when progress() has something to do. Borrowed.
+  /// Readable when progress() has a coroutine or a callback to continue. Borrowed.
   [[nodiscard]] int event_fd() const noexcept;
-  /// Has what came by now go on, in this thread, and asks for the next event; how many there were.
-  /// Never waits.
+  /// Continues, in this thread, all coroutines and callbacks that have arrived, and arms event_fd()
+  /// for the next one; returns their number. Never waits.
   std::size_t progress() noexcept;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Where a server leaves its memory for the process that follows it.
+/// The store in which a server leaves its memory for the next process.
 
 #include <string>
 #include <string_view>
@@ -19,18 +19,19 @@ struct StoredDescriptor {
 /// Keeps file descriptors beyond the life of this process: a service manager, or another supervisor
 /// that starts the next process. One server uses it, from one thread at a time.
 ///
-/// The next process must be started only when this one has ended: the supervisor has waited for it.
-/// Until then an RDMA device may still carry out what clients have sent to the process before.
+/// The supervisor must wait for the end of this process before it starts the next one: until then
+/// an RDMA device may still execute requests that clients have sent to this process.
 class DescriptorStore {
  public:
   virtual ~DescriptorStore() = default;
-  /// What earlier processes have stored, once; the caller closes the descriptors. They stay stored.
-  /// Blocks while the supervisor sends them. Errors: kSystem, kProtocol.
+  /// The descriptors that earlier processes have stored; called once. The caller closes them; they
+  /// stay stored. Blocks while the supervisor sends them. Errors: kSystem, kProtocol.
   virtual Result<std::vector<StoredDescriptor>> take() = 0;
-  /// Stores what `fd` names, under a name that is not stored. The caller keeps `fd`. Blocks while
-  /// the supervisor does not read. Errors: kSystem, kTimedOut; kLimitExceeded: it keeps no more.
+  /// Stores a descriptor of the file of `fd`, under a name that is not in use. The caller keeps
+  /// `fd`. Blocks while the supervisor does not read. Errors: kSystem, kTimedOut; kLimitExceeded:
+  /// the store takes no more.
   virtual Status store(std::string_view name, int fd) = 0;
-  /// The descriptors of that name are stored no more. A failure is logged.
+  /// Removes the descriptors of that name. A failure is logged.
   virtual void remove(std::string_view name) noexcept = 0;
 };
 

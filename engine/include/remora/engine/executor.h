@@ -2,17 +2,17 @@
 
 /// Executor: runs coroutines over remote memory in the thread that calls run().
 ///
-/// The operations that the tasks await of Region::async() are submitted together, one doorbell a
-/// region and round, and tasks are resumed in this thread only: no lock, no thread of the engine's,
-/// no hand-over between threads. What another thread ends, an operation of an AsyncQueue or a
-/// control call, is handed over to this thread.
+/// The operations of Region::async() that the tasks await are submitted together, with one doorbell
+/// for each region and round, and tasks are resumed in this thread only: without a lock and without
+/// another thread. If another thread ends an operation of an AsyncQueue or a control call, it
+/// passes the end to this thread.
 ///
 ///   remora::Executor executor;
 ///   remora::Status copied = executor.run(copy(from, to, slots));
 ///
-/// Thread safety: an executor belongs to one thread at a time; several may run at once, also on the
-/// same regions. Inside a task, `co_await region.async().read(...)` finds the executor by itself.
-/// Without an executor a poller of the engine resumes the same task: see async.h.
+/// Thread safety: an executor belongs to one thread at a time; several executors may run at once,
+/// also on the same regions. Inside a task, `co_await region.async().read(...)` finds the executor
+/// by itself. Without an executor a poller of the engine resumes the same task: see async.h.
 
 #include <cstddef>
 #include <memory>
@@ -29,7 +29,7 @@ class ExecutorCore;
 }
 
 struct ExecutorOptions {
-  /// Operations in flight on one region; what is awaited beyond waits for its turn.
+  /// The most operations in flight on one region; an operation beyond it waits for its turn.
   std::size_t depth = 64;
 };
 
@@ -40,10 +40,10 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Runs `task` to its end and returns what it ended with. Blocks; operations keep their
-  /// deadlines. Regions that it used are let go at the end. Never called from inside a task. A task
-  /// that waits for what no operation will ever resume is a fault of the program, which ends by
-  /// std::terminate.
+  /// Runs `task` to its end and returns its result. Blocks; operations keep their deadlines. The
+  /// executor releases the regions that it has used at the end. Never call it from inside a task. A
+  /// task that waits without an operation that will resume it is a fault of the program, which then
+  /// ends by std::terminate.
   template <typename T>
   T run(Task<T> task) {
     if (!task) return detail::end_of_empty_task<T>();

@@ -2,21 +2,21 @@
 
 /// A lock in remote memory that a paused holder cannot break.
 ///
-/// One word of a region names the holder. A holder that has not renewed for the lock's ttl is
-/// taken for dead, and the lock is taken from it: the region is fenced first
-/// (Engine::fence_region), so that whatever the old holder still sends is refused by the server
-/// with kAccessRefused and Reason::kFenced. No clocks are compared: a waiter measures the ttl by
-/// its own, from when it first saw the word as it is.
+/// One word of a region names the holder. A holder that has not renewed for the lock's ttl counts
+/// as dead, and another client takes the lock: that client fences the region first
+/// (Engine::fence_region), so that the server refuses all later requests of the old holder with
+/// kAccessRefused and Reason::kFenced. No clocks are compared: a waiter measures the ttl by its own
+/// clock, from the time at which it first saw the present word.
 ///
-/// The word, 8 aligned bytes, all zero in a region that is new:
+/// The word, 8 aligned bytes, all zero in a new region:
 ///
 /// | bits    | what |
 /// |---------|------|
 /// | 0 … 23  | owner: a random number that each acquisition and each renewal draws; 0: free |
 /// | 24 … 63 | token: how often the lock has been acquired; kept when it is released |
 ///
-/// It changes by compare-and-swap alone. Over shm a client that stands still cannot be fenced, so
-/// its lock is not taken (kBusy) until it answers or ends.
+/// Only compare-and-swap changes it. Over shm the server cannot fence a client that does not run,
+/// so its lock is not taken (kBusy) until it answers or ends.
 
 #include <chrono>
 #include <cstdint>
@@ -35,38 +35,38 @@ class LockStore;
 }  // namespace detail
 
 struct LockOptions {
-  /// A holder that neither renews nor releases for so long loses the lock to a waiter. 10 ms
-  /// to 1 h; several times what the slowest pause may be, or the region is fenced more often than
-  /// it has to.
+  /// A holder that neither renews nor releases for this time loses the lock to a waiter. 10 ms to 1
+  /// h; choose several times the longest expected pause, or the region is fenced more often than
+  /// necessary.
   std::chrono::nanoseconds ttl = std::chrono::seconds{5};
 };
 
-/// A lock that is held. Released by release() or, as well as that can be, by the destructor, which
-/// blocks as release() does. Move-only; one thread at a time. One that was moved from answers
-/// kClosed, and so does its region(). A child of fork(2) does not hold it and does not release it.
+/// A lock that is held. Released by release() or, best effort, by the destructor, which blocks as
+/// release() does. Move-only; one thread at a time. A Held that was moved from answers kClosed, and
+/// so does its region(). A child of fork(2) neither holds nor releases it.
 ///
-/// Nothing renews it in the background: a thread of the library's own would go on to hold a lock
-/// whose owner hangs. Call renew() within the ttl, or be done by then.
+/// The library does not renew it in the background: its thread would keep a lock whose owner hangs.
+/// Call renew() within the ttl, or release it by then.
 class Held {
  public:
   ~Held();
   Held(Held&& other) noexcept;
   Held& operator=(Held&& other) noexcept;
 
-  /// The region to use while the lock is held: a grant that is refused as soon as another has taken
-  /// the lock. Copies of it are refused then, too.
+  /// The region to use while the lock is held: its grant is refused as soon as another holder has
+  /// taken the lock. So are copies of it.
   [[nodiscard]] const Region& region() const noexcept { return region_; }
-  /// Greater than that of every acquisition before.
+  /// Greater than the token of every earlier acquisition.
   [[nodiscard]] std::uint64_t token() const noexcept { return word_ >> kOwnerBits; }
-  /// Begins the ttl anew. Blocks, at most an operation's deadline plus two seconds. Errors:
-  /// kAccessRefused (Reason::kFenced): another has taken the lock. kIndeterminate and
-  /// kConnectionLost: it is unknown; region() still tells.
+  /// Restarts the ttl. Blocks, at most an operation's deadline plus two seconds. Errors:
+  /// kAccessRefused (Reason::kFenced): another holder has taken the lock. kIndeterminate and
+  /// kConnectionLost: it is unknown; an operation on region() shows it.
   Status renew();
-  /// Gives the lock up; everything written through region() has completed before. Blocks, at most
-  /// an operation's deadline and, where its outcome has to be looked up, two seconds more. Errors:
-  /// as renew(); then it is free, or another's, when its ttl is over. So it is where the session
-  /// has ended (kConnectionLost): what was under way in it may still land, and the next
-  /// holder has to fence.
+  /// Releases the lock; all writes through region() must have completed before. Blocks, at most an
+  /// operation's deadline and, if the outcome must be looked up, two seconds more. Errors: as
+  /// renew(); after an error the lock is free, or another holder's, when its ttl is over. This is
+  /// also so if the session has ended (kConnectionLost): its unfinished operations may still take
+  /// effect, so the next holder must fence.
   Status release();
 
   static constexpr unsigned kOwnerBits = 24;
@@ -75,26 +75,27 @@ class Held {
   friend class Lock;
   Held(std::unique_ptr<detail::LockStore> store, std::uint64_t word) noexcept;
   detail::OwnedUnique<detail::LockStore> store_;
-  Region region_;       ///< never replaced: the lock may be another's by then
+  Region region_;       ///< never replaced: another holder may have the lock by then
   std::uint64_t word_;  ///< 0: released
 };
 
-/// Thread-safe; each acquisition competes with all others, of this process too. Copies share one
+/// Thread-safe; each acquisition competes with all others, also of this process. Copies share one
 /// grant of the region, which is replaced once after it was fenced. A Lock that was moved from
 /// answers kClosed.
 class Lock {
  public:
-  /// The lock at `at`, which no other bytes of the region share. `region` needs Rights::kAtomic;
-  /// the grants that this makes have its rights. No I/O. Errors: kNoRight, kMisaligned,
-  /// kOutOfRange, kInvalidArgument (ttl), kClosed (`region` was moved from).
+  /// The lock at `at`; the application uses these 8 bytes for nothing else. `region` needs
+  /// Rights::kAtomic; grants that the lock makes have its rights. Sends nothing. Errors: kNoRight,
+  /// kMisaligned, kOutOfRange, kInvalidArgument (ttl), kClosed (`region` was moved from).
   static Result<Lock> open(const Region& region, ByteOffset at, const LockOptions& options = {});
 
-  /// Waits until the lock is free or its holder's ttl is over, for `wait` at most and then for what
-  /// is under way. Where the grant has been fenced by another client, the region is opened again,
-  /// once for all acquisitions of this lock. Errors: kTimedOut (held by another), kBusy (over shm:
-  /// see above), kLimitExceeded (2^40 acquisitions), and what opening and compare_swap give.
+  /// Waits until the lock is free or its holder's ttl is over, for `wait` at most, and then until
+  /// the present step ends. If another client has fenced the grant, the region is opened again,
+  /// once for all acquisitions of this lock. Errors: kTimedOut (another holder has it), kBusy (over
+  /// shm: see above), kLimitExceeded (2^40 acquisitions), and those of opening and compare_swap.
   Result<Held> acquire(std::chrono::nanoseconds wait) const;
-  /// Once, without waiting. Errors: kWouldBlock (held by another), as acquire().
+  /// As acquire(), with one attempt and without waiting. Errors: kWouldBlock (another holder has
+  /// it), those of acquire().
   Result<Held> try_acquire() const;
 
  private:

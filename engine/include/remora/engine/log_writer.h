@@ -1,6 +1,6 @@
 #pragma once
 
-/// Lines of a log on their way to a descriptor, without a wait for the thread that logs.
+/// Writes lines of a log to a descriptor; the thread that logs does not wait.
 
 #include <chrono>
 #include <cstddef>
@@ -15,29 +15,29 @@ namespace remora {
 /// Writes lines to a descriptor on a thread of its own, through a bounded queue.
 ///
 /// The reader of a log may end (a broken pipe), stop reading (a full pipe, a terminal after Ctrl-S)
-/// or be slow. The thread that logs never waits for it: a line that the queue has no room for, or
-/// that cannot be written, is lost and counted. When writing works again, one line tells how many
-/// were lost, at the place where they are missing.
+/// or be slow. The thread that logs never waits for the reader: a line for which the queue has no
+/// room, or that cannot be written, is lost and counted. When writing works again, one line tells
+/// how many were lost, at the place where they are missing.
 ///
-/// The writer's thread lives while there are lines to write. It blocks all signals, SIGPIPE among
-/// them, for itself alone: no signal disposition of the process changes. Where no thread can be
-/// had, after stop(), and in a child of fork(2), a line is written at once where the descriptor
-/// takes it without blocking, else it is lost.
+/// The writer's thread exists while there are lines to write. It blocks all signals, including
+/// SIGPIPE, in itself only: no signal disposition of the process changes. If no thread can be
+/// started, after stop(), and in a child of fork(2), a line is written at once if the descriptor
+/// takes it without blocking, otherwise it is lost.
 ///
 /// Thread safety: every function may be called from any thread. The library's own logger writes to
 /// of_stderr() unless the application registers a logger of its own.
 class LogWriter {
  public:
-  /// Bounds of the queue.
+  /// Limits of the queue.
   struct Limits {
     std::size_t lines_max = 8192;
     std::size_t bytes_max = std::size_t{1} << 20U;
   };
-  /// Makes the line that tells how many were lost, with its line feed. Called on the writer's
+  /// Makes the line that tells how many lines were lost, with its line feed. Called on the writer's
   /// thread.
   using LostLine = std::function<std::string(std::uint64_t lost)>;
 
-  /// `descriptor` is borrowed and must stay open for as long as the process may log.
+  /// `descriptor` is borrowed and must stay open as long as the process may log.
   explicit LogWriter(int descriptor);
   LogWriter(int descriptor, Limits limits);
   /// As stop() with 1 s.
@@ -54,8 +54,8 @@ class LogWriter {
   /// Waits until all lines taken before are written or lost, for `timeout_ms` at most. False: the
   /// time is over.
   bool flush(std::chrono::milliseconds timeout_ms) noexcept;
-  /// Writes what is queued, for as long as the descriptor takes it (a pause of 200 ms ends that)
-  /// and for `timeout_ms` at most, and ends the thread. What is left is lost. Idempotent.
+  /// Writes the queued lines while the descriptor takes them (a pause of 200 ms ends that), for
+  /// `timeout_ms` at most, and ends the thread. Lines that are left are lost. Idempotent.
   void stop(std::chrono::milliseconds timeout_ms) noexcept;
   void set_lost_line(LostLine make);
 
@@ -64,7 +64,7 @@ class LogWriter {
 
  private:
   struct State;
-  /// Shared with the thread, which outlives this object where a write(2) of its hangs.
+  /// Shared with the thread, which outlives this object if its write(2) hangs.
   std::shared_ptr<State> state_;
 };
 

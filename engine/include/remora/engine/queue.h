@@ -5,9 +5,9 @@
 ///
 /// One owner: a queue and its completions belong to one thread at a time. Several queues, also of
 /// one region, may be used from several threads at once. A call of submit(), wait(), poll(),
-/// progress() or cancel() during another one of the same queue, in another thread, is refused with
-/// kBusy and changes nothing; calls that take operations, and calls that take turns without the
-/// threads agreeing on it, are not noticed.
+/// progress() or cancel() during another such call of the same queue, in another thread, is refused
+/// with kBusy and changes nothing. The queue does not notice concurrent calls that take operations,
+/// nor threads that use it in turn without synchronization.
 ///
 /// Operations in flight are unordered among each other. Each operation that was taken ends exactly
 /// once, as a Completion, within its deadline plus two seconds. One exception, over rdma: a device
@@ -36,22 +36,22 @@ struct QueueEntry;
 /// The capacity of a queue.
 struct QueueRoom {
   std::size_t depth = 0;
-  std::size_t left = 0;  ///< the depth less the operations whose completions are not handed out yet
+  std::size_t left = 0;  ///< the depth less the operations in the queue
 };
 struct CompletionValues;
 }  // namespace detail
 class Region;
 
 struct QueueOptions {
-  /// Most operations taken and not yet handed back, 1 … kMaxQueueDepth.
+  /// The most operations that are taken and not yet handed back, 1 … kMaxQueueDepth.
   std::size_t depth = 64;
-  /// Time from submit() to completion; zero takes the engine's default. See kDeadlineFloor.
+  /// Time from submit() to completion; zero: the engine's default. See kDeadlineFloor.
   std::chrono::nanoseconds deadline{0};
 };
 inline constexpr std::size_t kMaxQueueDepth = 65536;
 
-/// Names one operation of one queue; never another one, also after the place in the table has been
-/// used again.
+/// Names one operation of one queue, and no other operation that uses the same place in the table
+/// later.
 class Ticket {
  public:
   constexpr Ticket() noexcept = default;
@@ -67,7 +67,7 @@ class Ticket {
   [[nodiscard]] constexpr std::uint32_t generation() const noexcept {
     return static_cast<std::uint32_t>(word_);
   }
-  /// The ticket of the operation that has the place next.
+  /// The ticket of the next operation in the same place.
   [[nodiscard]] constexpr Ticket next() const noexcept {
     Ticket next;
     next.word_ = word_ + 1;
@@ -76,37 +76,37 @@ class Ticket {
   }
 
  private:
-  std::uint64_t word_ = 0;  ///< index, generation: one register, one store
+  std::uint64_t word_ = 0;  ///< index and generation: one register, one store
 };
 
 class Completion;
 namespace detail {
-/// Copies what each of them says, for interfaces that hand it over in an array; whether all are ok.
+/// Copies the data of each completion, for interfaces that return them in an array; returns whether
+/// all are ok.
 bool read_values(std::span<const Completion> completions, CompletionValues* into) noexcept;
 }  // namespace detail
 
-/// How one operation ended. Belongs to the Completions it was found in, or to the callback it was
-/// given to (callback_queue.h), and ends with them; so does the operation's slot, unless it is
+/// The outcome of one operation. Belongs to the Completions that contain it, or to the callback
+/// that gets it (callback_queue.h), and ends with them; so does the operation's slot, unless it is
 /// moved out.
 class Completion {
  public:
   [[nodiscard]] bool ok() const noexcept { return ok_; }
-  /// Only when !ok(). kTimedOut, kCancelled, kConnectionLost, kStaleRegion: provably without remote
-  /// effect.
-  /// kIndeterminate: a write or an atomic whose effect cannot be known. kAccessRefused: refused by
-  /// the server's side. kProvider, kOutOfMemory: the local buffer could not be registered or
-  /// reached (errno, or the completion status, says why). kOutOfRange, kMisaligned, kNoRight,
-  /// kWrongAtomicDomain, kInvalidArgument: misuse, noticed before anything was sent. It names
-  /// server, region, offset and length; reason() says which argument is wrong, or why the operation
-  /// ended. Where the connection has ended a moment ago, waits until the server's last word has
-  /// been read, for 50 ms at most.
+  /// Only when !ok(). kTimedOut, kCancelled, kConnectionLost, kStaleRegion: certainly without
+  /// remote effect. kIndeterminate: a write or an atomic whose effect cannot be known.
+  /// kAccessRefused: refused by the server's side. kProvider, kOutOfMemory: the local buffer could
+  /// not be registered or reached (errno, or the completion status, says why). kOutOfRange,
+  /// kMisaligned, kNoRight, kWrongAtomicDomain, kInvalidArgument: misuse, noticed before anything
+  /// was sent. The error names server, region, offset and length; reason() says which argument is
+  /// wrong, or why the operation ended. If the connection has just ended, waits until the server's
+  /// last message has been read, for 50 ms at most.
   [[nodiscard]] Error error() const noexcept;
   [[nodiscard]] Ticket ticket() const noexcept;
-  /// The caller's own word, given with the operation.
+  /// The number that the caller gave with the operation.
   [[nodiscard]] std::uint64_t tag() const noexcept;
   /// The value before a compare-and-swap or fetch-and-add. Only when ok().
   [[nodiscard]] std::uint64_t old_value() const noexcept;
-  /// The slot given with the operation; move it out to keep it longer than the completion.
+  /// The slot of the operation; move it out to keep it longer than the completion.
   [[nodiscard]] Slot& slot() noexcept;
 
  private:
@@ -114,7 +114,7 @@ class Completion {
   friend class detail::QueueCore;
   friend bool detail::read_values(std::span<const Completion> completions,
                                   detail::CompletionValues* into) noexcept;
-  Completion() noexcept = default;  ///< of no operation: made by a queue, which fills it in
+  Completion() noexcept = default;  ///< empty: a queue makes it and fills it in
   detail::QueueEntry* entry_ = nullptr;
   bool ok_ = false;
 };
@@ -124,15 +124,15 @@ struct CompletionValues {
   std::uint64_t tag = 0;
   Ticket ticket{};
   std::uint64_t old_value = 0;
-  std::uint64_t outcome = 0;  ///< 0; for a completion that is not ok(), what the reader puts there
+  std::uint64_t outcome = 0;  ///< 0; not ok(): the reader sets it
 };
 }  // namespace detail
 
-/// The result of wait(): a range of completions, which end (and give back their slots) with it.
-/// The next wait() or poll() of the queue ends it too.
+/// The result of wait(): a range of completions, which end (and return their slots) with it. The
+/// next wait() or poll() of the queue ends it, too.
 class Completions {
  public:
-  /// `queue`: null where the call was refused.
+  /// `queue`: null if the call was refused.
   Completions(detail::QueueCore* queue, std::span<Completion> found, std::uint64_t serial) noexcept
       : queue_{queue}, found_{found}, serial_{serial} {}
   ~Completions();
@@ -144,8 +144,8 @@ class Completions {
   [[nodiscard]] std::size_t size() const noexcept { return found_.size(); }
   [[nodiscard]] bool empty() const noexcept { return found_.empty(); }
   /// Whether the call was carried out. Errors: kBusy (another thread was in a call of the same
-  /// queue, which has one owner: nothing was waited for, and nothing is lost); kClosed (the queue
-  /// was moved from).
+  /// queue, which has one owner: this call did not wait, and no completion is lost); kClosed (the
+  /// queue was moved from).
   [[nodiscard]] Status status() const noexcept;
 
  private:
@@ -154,11 +154,12 @@ class Completions {
   std::uint64_t serial_;
 };
 
-/// See the top of this file. Made by Region::queue(). Destroying it submits nothing more, waits for
-/// what is in flight (at most its deadline plus two seconds) and drops the results.
+/// See the top of this file. Made by Region::queue(). The destructor submits nothing more, waits
+/// for the operations in flight (at most their deadline plus two seconds) and drops the results.
 ///
-/// One that was moved from takes nothing (its tickets are false, a slot stays with the caller), and
-/// its other functions answer kClosed; its depth() is 0, its next_deadline() time_point::max().
+/// A queue that was moved from takes no operations (its tickets are false, a slot stays with the
+/// caller), and its other functions answer kClosed; its depth() is 0, its next_deadline()
+/// time_point::max().
 class Queue {
  public:
   explicit Queue(std::unique_ptr<detail::QueueCore> core) noexcept;
@@ -167,9 +168,9 @@ class Queue {
   Queue& operator=(Queue&&) noexcept;
 
   /// Takes one operation; it is posted by the next submit(). The ticket is false when the queue is
-  /// full (nothing was taken: a slot passed stays with the caller). All other misuse arrives as a
-  /// completion. `tag` comes back with the completion. Never allocates, and blocks only where
-  /// registered memory that the device does not know yet is registered first. `into` is memory that
+  /// full (no operation was taken: a slot stays with the caller). All other misuse is reported by a
+  /// completion. `tag` comes back with the completion. Never allocates, and blocks only while
+  /// registered memory is registered with another device for the first time. `into` is memory that
   /// may be written, `from` memory that may be read: nothing checks that (buffer.h).
   Ticket read(ByteOffset from, Target into, std::uint64_t tag = 0) noexcept {
     return read_bytes(from, into.bytes().data(), into.bytes().size(), into.memory(), tag);
@@ -184,8 +185,8 @@ class Queue {
   Ticket write(Block to, Source from, std::uint64_t tag = 0) noexcept;
   Ticket write(ByteOffset to, Slot&& from, std::uint64_t tag = 0) noexcept;
   Ticket write(Block to, Slot&& from, std::uint64_t tag = 0) noexcept;
-  /// One stretch of the region in pieces of local memory; see Region::read. The array of pieces is
-  /// borrowed like the memory: until the operation has completed.
+  /// A contiguous part of the region in pieces of local memory; see Region::read. The array of
+  /// pieces is borrowed like the memory: until the operation has completed.
   Ticket read(ByteOffset from, std::span<const Target> into, std::uint64_t tag = 0) noexcept;
   Ticket write(ByteOffset to, std::span<const Source> from, std::uint64_t tag = 0) noexcept;
   /// See Region::write_notify. Over shm submit() blocks until the server has taken the notice.
@@ -194,8 +195,8 @@ class Queue {
   /// See Region::write_zeroes.
   Ticket write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag = 0) noexcept;
   /// Completes when every write of this session that had completed before submit() is visible to
-  /// the server's processor and all of its devices: put a barrier() before it for those of this
-  /// queue. On a session of several lanes it is this queue's writes only. See
+  /// the server's processor and all of its devices: call barrier() before it to include those of
+  /// this queue. On a session of several lanes it covers only this queue's writes. See
   /// Region::flush_visible.
   Ticket flush_visible(std::uint64_t tag = 0) noexcept;
   /// 8 bytes, 8-byte aligned, in the region's atomic domain.
@@ -204,14 +205,14 @@ class Queue {
   Ticket fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag = 0) noexcept;
 
   /// Takes all pairs as one operation, with one ticket, and one completion when all of them have
-  /// ended: it is ok when every pair is ok, and else its error() is that of the failed pair that
-  /// stands first, with its index in the subject. many.h has the rules for pairs; the deadline is
-  /// that of the queue. `each`: empty, or as many as pairs; takes their outcomes. Old values of
+  /// ended: it is ok when every pair is ok; otherwise its error() is that of the first failed pair
+  /// in the array, with its index in the subject. many.h has the rules for pairs; the deadline is
+  /// that of the queue. `each`: empty, or as many as pairs; gets their outcomes. Old values of
   /// atomics are in the pairs. `each` and the pairs of atomics are borrowed until the completion,
-  /// the pairs of reads and writes for the call only.
-  /// Each pair needs a place of the queue until it has ended, so up to depth() pairs can be taken.
-  /// The ticket is false, and nothing was taken, where there is not room for all of them, where
-  /// there are none, and where `each` has another number. cancel() takes back all pairs or none.
+  /// the pairs of reads and writes for the call only. Each pair needs a place of the queue until it
+  /// has ended, so up to depth() pairs can be taken. The ticket is false, and no pair was taken, if
+  /// there is no room for all of them, if there are none, or if `each` has another number. cancel()
+  /// cancels all pairs or none.
   Ticket read_many(std::span<const ReadPair> pairs, std::span<ManyOutcome> each = {},
                    std::uint64_t tag = 0) noexcept;
   Ticket write_many(std::span<const WritePair> pairs, std::span<ManyOutcome> each = {},
@@ -221,61 +222,59 @@ class Queue {
   Ticket compare_swap_many(std::span<CompareSwapPair> pairs, std::span<ManyOutcome> each = {},
                            std::uint64_t tag = 0) noexcept;
 
-  /// Operations from now on are for `region`, another one of the same session, so that one
-  /// submit() carries operations on many. The queue keeps every region open that it was used on.
-  /// Allocates the first time that a region is selected.
-  /// Errors: kInvalidArgument (a region of another session), kOutOfMemory.
+  /// From now on operations are for `region`, another region of the same session, so that one
+  /// submit() can post operations on many regions. The queue keeps every region open on which it
+  /// was used. Allocates the first time that a region is selected. Errors: kInvalidArgument (a
+  /// region of another session), kOutOfMemory.
   Status select(const Region& region) noexcept;
 
-  /// Hands everything taken since the last submit() to the lane: one chain, one doorbell (more only
-  /// where the send queue has no room for all; the rest follows in wait()). Blocks only while long
-  /// memory that is not registered is used for the first time (buffer.h), for half of the deadline
-  /// at most. Errors: kBusy (another thread is in a call of this queue). Faults of an operation or
-  /// of the session arrive as completions.
+  /// Posts all operations taken since the last submit() on the lane: one chain, one doorbell (more
+  /// only if the send queue has no room for all; the rest follows in wait()). Blocks only while
+  /// long unregistered memory is used for the first time (buffer.h), for half of the deadline at
+  /// most. Errors: kBusy (another thread is in a call of this queue). Completions report the errors
+  /// of an operation or of the session.
   Status submit() noexcept;
 
-  /// Everything taken after it is posted only when everything taken before it has completed, with
-  /// whatever status. What it holds back is handed over by wait(), poll() and progress(), and its
+  /// Operations that are taken after it are posted only when all operations taken before it have
+  /// completed, with any status. wait(), poll() and progress() post the delayed operations, whose
   /// deadline runs from submit(). Never blocks.
   void barrier() noexcept;
 
-  /// Takes back an operation that has not been posted; it completes with kCancelled, provably
-  /// without remote effect. Does not block for the peer.
-  /// Errors: kBusy (posted: it ends by itself, at its deadline at the latest, or has ended; or
-  /// another thread is in a call of this queue: the subject says which); kNotFound (a stale ticket:
-  /// that operation has been handed out).
+  /// Cancels an operation that has not been posted; it completes with kCancelled, certainly without
+  /// remote effect. Does not wait for the peer. Errors: kBusy (posted: it ends by itself, at its
+  /// deadline at the latest, or has ended; or another thread is in a call of this queue: the
+  /// subject says which); kNotFound (a stale ticket: that operation has been handed out).
   Status cancel(Ticket ticket) noexcept;
 
-  /// Blocks until `at_least` completions are there, or all that was submitted has completed. They
-  /// come in no order that can be relied on: tags and tickets say which is which.
-  /// Errors: see Completions::status().
+  /// Blocks until there are `at_least` completions, or all submitted operations have completed.
+  /// Their order is not defined: tags and tickets identify them. Errors: see Completions::status().
   Completions wait(std::size_t at_least) noexcept;
-  /// The operations that have completed by now. Waits for nothing, also where a lane breaks in the
-  /// call: a thread of the engine then waits for the device, and a later call has its operations.
+  /// The operations that have completed by now. Never waits, even if a lane breaks during the call:
+  /// a thread of the engine then waits for the device, and a later call returns its operations.
   Completions poll() noexcept { return wait(0); }
 
-  /// For an event loop of the application's own: a descriptor that is readable when progress() has
-  /// something to do. Put it into an epoll set, call progress() when it fires, and look at
-  /// next_deadline() for the loop's time-out; no thread of the engine takes part. Made by the first
-  /// call; the queue owns it. Errors: kSystem (errno kept).
+  /// For the application's own event loop: a descriptor that is readable when progress() has work.
+  /// Put it into an epoll set, call progress() when it is readable, and use next_deadline() for the
+  /// loop's time-out; no thread of the engine takes part. Made by the first call; the queue owns
+  /// it. Errors: kSystem (errno kept).
   Result<int> event_fd() noexcept;
-  /// The operations that have completed by now, as poll(); takes the events of event_fd() and asks
-  /// for the next one, so that nothing is missed between this call and the next sleep. Waits
-  /// for nothing, as poll().
+  /// The operations that have completed by now, as poll(); takes the events of event_fd() and arms
+  /// it for the next one, so that no completion is missed between this call and the next sleep.
+  /// Never waits, as poll().
   Completions progress() noexcept;
-  /// When the earliest operation in flight runs out of time: call progress() then, at the latest.
-  /// time_point::max() when nothing is in flight.
+  /// The deadline of the earliest operation in flight: call progress() at that time, at the latest.
+  /// time_point::max() if no operation is in flight.
   [[nodiscard]] std::chrono::steady_clock::time_point next_deadline() const noexcept;
 
   [[nodiscard]] std::size_t depth() const noexcept { return room_->depth; }
-  /// Operations taken whose completions have not been handed out yet.
+  /// The number of operations taken whose completions have not been handed out yet.
   [[nodiscard]] std::size_t size() const noexcept { return room_->depth - room_->left; }
   [[nodiscard]] bool full() const noexcept { return room_->left == 0; }
 
  private:
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
   [[nodiscard]] Completions none() const noexcept;
-  /// A Target and a Source in pieces, which a call hands over in registers.
+  /// A Target and a Source in pieces, which a call passes in registers.
   Ticket read_bytes(ByteOffset from, std::byte* into, std::size_t length_bytes,
                     detail::LocalMemory* memory, std::uint64_t tag) noexcept;
   Ticket write_bytes(ByteOffset to, const std::byte* from, std::size_t length_bytes,

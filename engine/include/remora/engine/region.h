@@ -1,6 +1,6 @@
 #pragma once
 
-/// Named remote memory, opened.
+/// Named remote memory that a client has opened.
 
 #include <chrono>
 #include <cstdint>
@@ -29,20 +29,20 @@ class AsyncQueue;
 class CallbackQueue;
 struct ReopenedRegion;
 
-/// The rights of a client on a region that is not its own.
+/// The rights of a client on a region that it does not own.
 struct RegionAccess {
   std::string client{};  ///< its name, or "*": every client of the server
   Rights rights = Rights::kNone;
-  bool admin = false;  ///< may remove, resize and fence the region, and see its list
+  bool admin = false;  ///< may remove, resize and fence the region, and read this list
 
   friend bool operator==(const RegionAccess&, const RegionAccess&) = default;
 };
-/// Most entries of an access list.
+/// The most entries of an access list.
 inline constexpr std::size_t kMaxRegionAccess = 128;
 
-/// When a region goes by itself.
+/// When the server removes a region by itself.
 enum class Lifetime : std::uint8_t {
-  kPersistent,  ///< never: it is removed
+  kPersistent,  ///< never: only a removal ends it
   kSession,     ///< with the session that created it
   kTtl          ///< when no client has had it open for its ttl
 };
@@ -57,9 +57,9 @@ enum class Lifetime : std::uint8_t {
 
 /// How a removal treats clients that have the region open.
 enum class Removal : std::uint8_t {
-  kIfUnused,    ///< nothing: then it is not removed
+  kIfUnused,    ///< not at all: the region is then not removed
   kWhenUnused,  ///< they keep it until they close it; the name is free at once
-  kNow          ///< their grants are taken back first, as by a fence, with Reason::kRevoked
+  kNow          ///< their grants are revoked first, as by a fence, with Reason::kRevoked
 };
 
 /// A server's description of a region.
@@ -70,19 +70,21 @@ struct RegionInfo {
   Rights rights = Rights::kNone;  ///< the most that a grant of it can carry
   std::string atomic_domain{};    ///< "none", "cpu", or the server device's name
   bool shm = false;               ///< clients on the same host may map it
-  std::uint64_t epoch = 0;        ///< greater after each fence, and each time it becomes smaller
-  /// Which region of that name, while the memory id lives: one that was removed and created again
-  /// has another, and none of the bytes. 0: the server is of an older version and does not say.
+  std::uint64_t epoch = 0;        ///< grows with each fence, and when the region shrinks
+  /// Which region of that name, as long as the memory id is the same: a region that was removed and
+  /// created again has another incarnation, and none of the bytes. 0: the server is of an older
+  /// version, which does not send it.
   std::uint64_t incarnation = 0;
-  /// The life of the server's memory that this is said of: ServerInfo::memory_id. A server that was
-  /// started again has another, and regions of the same name and incarnation there are new ones.
-  /// 0: said by no server.
+  /// The life of the server's memory to which this description belongs: ServerInfo::memory_id. A
+  /// restarted server has another, and regions of the same name and incarnation are new ones there.
+  /// 0: not from a server.
   std::uint64_t memory_id = 0;
   std::uint64_t extent_count = 0;
-  std::uint64_t open_count = 0;  ///< grants that are out
-  /// The client that created it, where clients have keys; empty: the server's own.
+  std::uint64_t open_count = 0;  ///< grants of the region
+  /// The client that created it, if clients have keys; empty: the server itself.
   std::string owner{};
-  /// The other clients that may use it. Only stat() by a client that may remove the region has it.
+  /// The other clients that may use it. Only stat() by a client that may remove the region returns
+  /// it.
   std::vector<RegionAccess> access{};
   Lifetime lifetime = Lifetime::kPersistent;
   std::chrono::milliseconds ttl{0};
@@ -95,21 +97,22 @@ struct RegionSpec {
   std::uint64_t block_bytes = 4096;
   Rights rights = Rights::kAll;
   /// "none", "cpu" (shm and tcp), the name of a server device, or "auto": the device of the session
-  /// when created over rdma, else "cpu".
+  /// if created over rdma, otherwise "cpu".
   std::string atomic_domain = "auto";
   bool shm = false;
-  /// Where clients have keys: what others may do. Empty: only its owner and the server's
-  /// admins may use what a client creates, and every client what the server's application does.
+  /// The rights of other clients, if clients have keys. Empty: only its owner and the server's
+  /// admins may use a region that a client creates; every client may use a region that the server's
+  /// application creates.
   std::vector<RegionAccess> access{};
   Lifetime lifetime = Lifetime::kPersistent;
   std::chrono::milliseconds ttl{
-      0};  ///< of Lifetime::kTtl: 100 ms to 365 days; looked at each 250 ms
+      0};  ///< for Lifetime::kTtl: 100 ms to 365 days; checked every 250 ms
 };
 
 /// A region that this process may use: one grant. Copyable handle; the grant ends with the last
 /// copy.
 ///
-/// One that was moved from answers kClosed; its info() is an empty one, its rights() are none.
+/// A region that was moved from answers kClosed; its info() is empty, its rights() are none.
 ///
 /// Thread-safe: any number of threads may call the synchronous functions at once.
 ///
@@ -123,34 +126,34 @@ class Region {
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return info().size_bytes; }
   [[nodiscard]] std::uint64_t block_bytes() const noexcept { return info().block_bytes; }
   [[nodiscard]] std::uint64_t block_count() const noexcept {
-    return block_bytes() == 0 ? 0 : size_bytes() / block_bytes();  // 0: it was moved from
+    return block_bytes() == 0 ? 0 : size_bytes() / block_bytes();  // 0: moved from
   }
-  /// The rights this grant carries.
+  /// The rights of this grant.
   [[nodiscard]] Rights rights() const noexcept;
   [[nodiscard]] TransportKind transport() const noexcept;
-  /// Why that transport was chosen: one line of less than 120 characters, for a log.
+  /// The reason for the choice of the transport: one line of less than 120 characters, for a log.
   [[nodiscard]] const std::string& transport_reason() const noexcept;
-  /// False while the engine connects again (docs/sessions.md), and for good
-  /// once the session has ended: every further operation then fails with kConnectionLost, or with
-  /// kStaleRegion where the server runs with new memory.
+  /// False while the engine connects again (docs/sessions.md), and for good once the session has
+  /// ended: every further operation then fails with kConnectionLost, or with kStaleRegion if the
+  /// server runs with new memory.
   [[nodiscard]] bool connected() const noexcept;
   /// See Session::settled().
   Status settled(std::chrono::nanoseconds deadline) const;
 
-  /// A new grant of the same region with the same rights, after every older one has been taken
-  /// back, this one too: see Engine::fence_region. Blocks, at most the engine's control deadline.
-  /// Errors: as Engine::fence_region, and kConnectionLost.
+  /// A new grant of the same region with the same rights, after every older grant, including this
+  /// one, has been revoked: see Engine::fence_region. Blocks, at most the engine's control
+  /// deadline. Errors: as Engine::fence_region, and kConnectionLost.
   Result<Region> fence() const;
 
   /// Opens the region of the same URI once more, with the same rights: after kStaleRegion (the
-  /// server was started again), kConnectionLost (the session has ended), kRevoked or kFenced. This
-  /// handle stays as it is. Connects anew where the session has ended, and tries for
-  /// EngineOptions::connect_for as Engine::open_region does, within the same bounds.
-  /// Errors: as Engine::open_region.
+  /// server was restarted), kConnectionLost (the session has ended), kRevoked or kFenced. This
+  /// handle does not change. Connects again if the session has ended, and tries for
+  /// EngineOptions::connect_for as Engine::open_region does, with the same limits. Errors: as
+  /// Engine::open_region.
   Result<ReopenedRegion> reopen() const;
 
   /// The same as reopen(), fence() and settled() without blocking: see control.h. Each
-  /// async_settled() keeps one of EngineOptions::control_threads until it has ended;
+  /// async_settled() occupies one of EngineOptions::control_threads until it has ended;
   /// `options.deadline` is not used there.
   AsyncControl<Result<ReopenedRegion>> async_reopen(const ControlOptions& options = {}) const;
   AsyncControl<Result<Region>> async_fence(const ControlOptions& options = {}) const;
@@ -165,52 +168,53 @@ class Region {
   /// opened without pollers), kSystem (no thread, no descriptor), kLimitExceeded (series).
   Result<CallbackQueue> callback_queue(const QueueOptions& options = {}) const;
 
-  /// This region's operations for coroutines: in an Executor, or else on a poller; see async.h.
+  /// This region's operations for coroutines: in an Executor, or on a poller; see async.h.
   [[nodiscard]] AsyncRegion async() const noexcept;
 
-  /// The same with a depth, a deadline, and a place where the coroutines go on; see async.h.
+  /// The same with a depth, a deadline, and a choice of where the coroutines continue; see async.h.
   /// Errors: as callback_queue.
   Result<AsyncQueue> async_queue(const QueueOptions& options = {}) const;
   Result<AsyncQueue> async_queue(const QueueOptions& options, const Resume& resume) const;
 
-  /// Synchronous operations. Block until done, at most `deadline` (zero: the engine's default) plus
-  /// two seconds. 1 byte to the whole region. `into` is memory that may be written, `from` memory
-  /// that may be read: nothing checks that (buffer.h). Errors: see Completion::error().
+  /// Synchronous operations. They block until they are done, at most `deadline` (zero: the engine's
+  /// default) plus two seconds. 1 byte to the whole region. `into` is memory that may be written,
+  /// `from` memory that may be read: nothing checks that (buffer.h). Errors: see
+  /// Completion::error().
   Status read(ByteOffset from, Target into, std::chrono::nanoseconds deadline = {}) const;
   Status read(Block from, Target into, std::chrono::nanoseconds deadline = {}) const;
   Status write(ByteOffset to, Source from, std::chrono::nanoseconds deadline = {}) const;
   Status write(Block to, Source from, std::chrono::nanoseconds deadline = {}) const;
-  /// One stretch of the region, in pieces of local memory: the first piece takes what stands first.
-  /// 1 … kMaxPieces pieces, none of them empty; each is posted as a request of its own, behind one
-  /// doorbell. Errors: also kLimitExceeded (kMaxPieces).
+  /// A contiguous part of the region, in pieces of local memory: the first piece gets the first
+  /// bytes. 1 … kMaxPieces pieces, none of them empty; each is posted as a request of its own, all
+  /// with one doorbell. Errors: also kLimitExceeded (kMaxPieces).
   Status read(ByteOffset from, std::span<const Target> into,
               std::chrono::nanoseconds deadline = {}) const;
   Status write(ByteOffset to, std::span<const Source> from,
                std::chrono::nanoseconds deadline = {}) const;
-  /// A write that the serving application is told of, once its bytes are in place: offset, length
-  /// and `notice` arrive at the handler of Server::on_notify. Returns when the server has the
+  /// A write after which the server notifies its application: when the bytes are in place, the
+  /// handler of Server::on_notify gets offset, length and `notice`. Returns when the server has the
   /// notice; the handler may run later. kIndeterminate: the write or the notice, or both, may be
   /// lost.
   Status write_notify(ByteOffset to, Source from, std::uint32_t notice,
                       std::chrono::nanoseconds deadline = {}) const;
-  /// As a write of so many zeroes, but without a buffer: over tcp and shm no bytes travel.
+  /// As a write of this many zeroes, without a buffer: over tcp and shm no bytes are sent.
   Status write_zeroes(ByteOffset at, std::uint64_t length_bytes,
                       std::chrono::nanoseconds deadline = {}) const;
   /// Returns when every write of this session that had completed before is visible to the server's
-  /// processor and to all of its devices. A completed write is visible to later operations of the
-  /// same session without it; over tcp and shm to every client. Needs Rights::kRead.
-  /// How: a read that follows writes on the same queue pair returns after they are in memory.
+  /// processor and to all of its devices. Without it, a completed write is visible to later
+  /// operations of the same session; over tcp and shm to every client. Needs Rights::kRead. How: a
+  /// read that follows writes on the same queue pair completes after they are in memory.
   Status flush_visible(std::chrono::nanoseconds deadline = {}) const;
-  /// Returns what stood there before: equal to `expected` means swapped.
+  /// Returns the value before: equal to `expected` means swapped.
   Result<std::uint64_t> compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                                      std::chrono::nanoseconds deadline = {}) const;
-  /// Returns what stood there before; wraps at 2^64.
+  /// Returns the value before; wraps at 2^64.
   Result<std::uint64_t> fetch_add(ByteOffset at, std::uint64_t delta,
                                   std::chrono::nanoseconds deadline = {}) const;
 
-  /// Up to kMaxMany operations in one call, each of which ends by itself; many.h has the rules. No
-  /// pairs: ok. Block until all have ended, at most the deadline of the options plus two seconds.
-  /// Errors of the call as a whole, before anything is sent: kLimitExceeded (kMaxMany),
+  /// Up to kMaxMany operations in one call, each with its own outcome; many.h has the rules. No
+  /// pairs: ok. They block until all have ended, at most the deadline of the options plus two
+  /// seconds. Errors of the call as a whole, before anything is sent: kLimitExceeded (kMaxMany),
   /// kInvalidArgument (the number of `each`), kOutOfMemory. Else the error of the first failed
   /// pair, as Completion::error(), with the pair's index in its subject.
   Status read_many(std::span<const ReadPair> pairs, const ManyOptions& options = {}) const;
@@ -226,12 +230,12 @@ class Region {
   detail::OwnedShared<detail::RegionGrant> core_;
 };
 
-/// From Region::reopen().
+/// The result of Region::reopen().
 struct ReopenedRegion {
   Region region;
-  /// The memory is that of before, with what was written to it. False: it is a new region of the
-  /// same name, or the server has new memory or does not say; it began as zeros, and another client
-  /// may have written to it since.
+  /// The memory is the same as before, with all bytes written to it. False: it is a new region of
+  /// the same name, or the server has new memory or does not tell; it began as zeros, and another
+  /// client may have written to it since.
   bool same_contents = false;
 };
 

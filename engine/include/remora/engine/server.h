@@ -31,12 +31,12 @@ class ServerCore;
 class RegionMemory;
 }  // namespace detail
 
-/// The serving application's own window on a region of its server. Copyable; keeps the memory
+/// The serving application's own access to a region of its server. Copyable; keeps the memory
 /// alive.
 ///
-/// Clients change the bytes at any time and without notice. A CPU load here is not atomic to a
-/// NIC's compare-and-swap (ATOMIC_HCA), and a client's write may be seen in parts. One that was
-/// moved from has no bytes and answers kClosed.
+/// Clients change the bytes at any time and without notice. A load by the CPU is not atomic with
+/// respect to a NIC's compare-and-swap (ATOMIC_HCA), and may see a part of a client's write. A view
+/// that was moved from has no bytes and answers kClosed.
 class RegionView {
  public:
   explicit RegionView(std::shared_ptr<detail::RegionMemory> memory) noexcept
@@ -54,18 +54,19 @@ class RegionView {
   detail::OwnedShared<detail::RegionMemory> memory_;
 };
 
-/// The message that a client sends after a write, see Region::write_notify. The bytes
-/// are in place and visible. The client may have said anything that its grant allows.
+/// The message that a client sends after a write, see Region::write_notify. The bytes are in place
+/// and visible. The message can name any place that the client's grant covers.
 struct Notification {
   std::string region{};
   ByteOffset offset{};
   std::uint64_t length_bytes = 0;
   std::uint32_t tag = 0;
 };
-/// Called on the server's notification thread, one at a time, those of one client's lane in order.
-/// While it runs, others wait; when 256 of one client wait, that client's writes with notices do.
-/// Notifications of a client that has gone are still delivered. It may call the server, also to
-/// stop it, but not destroy it; what it throws is logged and counted.
+/// Called on the server's notification thread, one notification at a time, those of one client's
+/// lane in order. While the handler runs, other notifications wait; when 256 of one client wait,
+/// that client's writes with notices wait, too. Notifications of a client that has gone are still
+/// delivered. The handler may call the server, also to stop it, but must not destroy it; an
+/// exception from it is logged and counted.
 using NotificationHandler = std::function<void(const Notification&)>;
 
 /// The counts of a server, at one moment.
@@ -78,13 +79,13 @@ struct ServerStatus {
   std::uint64_t pool_freeing_bytes = 0;  ///< removed, not yet zeroed
 };
 
-/// A transport that the configuration allows and the server does not offer, and why.
+/// A transport that the configuration allows but the server does not offer, and the reason.
 struct RefusedTransport {
   TransportKind kind;
   Error error;
 };
 
-/// How far Server::start() is.
+/// The progress of Server::start().
 struct StartProgress {
   enum class Step : std::uint8_t {
     kPool,     ///< populates the pool
@@ -97,32 +98,32 @@ struct StartProgress {
   std::uint64_t total_bytes = 0;
 };
 /// Called by the thread that calls Server::start(), before each 64 MiB or piece of the pool that
-/// this thread works on, and after the last of all. It must not throw.
+/// this thread works on, and after the last one. It must not throw.
 using StartProgressHandler = std::function<void(const StartProgress&)>;
 
-/// Offers memory to clients until it is stopped or destroyed. Move-only. Thread-safe. One that was
-/// moved from answers kClosed; what returns no Result does nothing and returns an empty value, "{}"
-/// or an empty registry. So does the parent's in a child of fork(2), whose end stops no server.
+/// Offers memory to clients until it is stopped or destroyed. Move-only. Thread-safe. A server that
+/// was moved from answers kClosed; functions that return no Result do nothing and return an empty
+/// value, "{}" or an empty registry. So does the parent's server in a child of fork(2), whose end
+/// stops no server.
 class Server {
  public:
   /// Binds the addresses, maps and populates the pool, creates the configured regions, and then
-  /// accepts clients. Blocks meanwhile: about 0.3 s a GiB. `registry`: where series go; null: one
-  /// of the server's own. The metrics endpoint of `config` is started first; its `/readyz` answers
-  /// 503 until the server accepts clients. `stop` ends the start early: it is looked at before each
-  /// 64 MiB that are populated, before each piece of the pool that is registered, before each
-  /// region, and while a host name is looked up.
-  /// Errors: kAddressInUse (subject: the address or socket); kUnreachable (`listen.address` or
-  /// `metrics.address` is no address of this machine); kNotFound (a name that does not resolve, the
-  /// named device); kPermissionDenied (a port below 1024); kOutOfMemory (pool larger than free
-  /// memory: asked, allowed); kUnsupported (no transport at all, or none for a region of the
-  /// configuration); kInvalidArgument; kCancelled (`stop`). `refused` takes the transports that are
-  /// not offered, also when this succeeds: with `auto` they are left out where the machine does not
-  /// have them.
-  /// `store`: with `pool.warm_restart`, where the process before has left its memory, and where
-  /// this one leaves its own: see docs/warm-restart.md. Errors, then: also kUnsupported (no store);
-  /// kTimedOut (the process before still runs); those of DescriptorStore. After each error the
-  /// memory of the process before stays stored. Memory that is damaged or missing is no error: the
-  /// memory is new, and the log and status_json() say why.
+  /// accepts clients. Blocks meanwhile: about 0.3 s for each GiB. `registry`: for the series; null:
+  /// the server makes its own. The metrics endpoint of `config` is started first; its `/readyz`
+  /// answers 503 until the server accepts clients. `stop` ends the start early: the server checks
+  /// it before each 64 MiB that it populates, before each piece of the pool that it registers,
+  /// before each region, and while it looks up a host name. Errors: kAddressInUse (subject: the
+  /// address or socket); kUnreachable (`listen.address` or `metrics.address` is no address of this
+  /// machine); kNotFound (a name that does not resolve, the named device); kPermissionDenied (a
+  /// port below 1024); kOutOfMemory (the pool is larger than free memory; with the requested and
+  /// the allowed size); kUnsupported (no transport, or none for a region of the configuration);
+  /// kInvalidArgument; kCancelled (`stop`). `refused` gets the transports that are not offered,
+  /// also after success: with `auto` a transport is left out if the machine does not have it.
+  /// `store`: with `pool.warm_restart`, the store in which the previous process has left its
+  /// memory, and in which this process leaves its own: see docs/warm-restart.md. Further errors
+  /// with it: kUnsupported (no store); kTimedOut (the previous process still runs); those of
+  /// DescriptorStore. After any error the memory of the previous process stays stored. Memory that
+  /// is damaged or missing is no error: the memory is new, and the log and status_json() say why.
   static Result<Server> start(const config::ServerConfig& config,
                               std::shared_ptr<metrics::Registry> registry = nullptr,
                               std::vector<RefusedTransport>* refused = nullptr,
@@ -132,69 +133,70 @@ class Server {
   Server(Server&&) noexcept;
   Server& operator=(Server&&) noexcept;
 
-  /// Refuses newcomers, tells each session (SessionHandlers::on_drain), waits for sessions to end
-  /// by themselves (limits.drain_timeout at most, 5 s by default; not at all where there are none),
-  /// ends the others, frees everything. Idempotent. Blocks for that and at most about 2 s. The
-  /// destructor does the same.
+  /// Refuses new sessions, tells each session (SessionHandlers::on_drain), waits for sessions to
+  /// end by themselves (limits.drain_timeout at most, 5 s by default; not at all if there are
+  /// none), ends the others, and frees everything. Idempotent. Blocks for that time and at most
+  /// about 2 s more. The destructor does the same.
   void stop() noexcept;
-  /// As stop(), but leaves the memory to the next process: sessions are not told and not waited
-  /// for, and their clients go on with that process. Without `pool.warm_restart`, or where the
-  /// memory cannot be left any more (the log has said why): stop(). What the application changes
-  /// while this runs may be lost. Let go of every RegionView before: it reaches memory that the
-  /// next process serves, also when this Server is gone and nothing holds that process back.
+  /// As stop(), but leaves the memory to the next process: the server neither tells sessions nor
+  /// waits for them, and their clients continue with that process. Without `pool.warm_restart`, or
+  /// if the memory cannot be left any more (the log says why), it is stop(). Changes that the
+  /// application makes during the call may be lost. Destroy every RegionView before: it reaches
+  /// memory that the next process serves, even after this Server is destroyed.
   void hand_over() noexcept;
-  /// Ends the wait for sessions in a stop() that runs or comes. Returns at once; from any thread.
+  /// Ends the wait for sessions in a present or later stop(). Returns at once; from any thread.
   void expedite_stop() noexcept;
 
-  /// Whether the server makes progress: its control thread comes round, and the request at work
-  /// does not take ten times limits.request_timeout without a step. Errors: kTimedOut; the subject
-  /// says which of both stands still.
+  /// Whether the server makes progress: its control thread runs, and its present request does not
+  /// take ten times limits.request_timeout without a step. Errors: kTimedOut; the subject says
+  /// which of the two makes no progress.
   [[nodiscard]] Status alive() const;
 
-  /// Calls `handler` for each write with notice to the region of this name, there already or not.
-  /// An empty one takes it away; without one notices are dropped and counted. On return the handler
-  /// before is not running, unless it is the caller. Errors: kClosed (stopped), kSystem.
+  /// Calls `handler` for each write with notice to the region of this name, which need not exist
+  /// yet. An empty handler removes the present one; without a handler notices are dropped and
+  /// counted. On return the former handler is not running, unless it is the caller. Errors: kClosed
+  /// (stopped), kSystem.
   Status on_notify(std::string_view region, NotificationHandler handler) const;
 
-  /// Takes these for the server's clients from now on, in place of those of the configuration,
-  /// which must have been started with `auth: keys`: so keys are changed without a restart.
-  /// Sessions of a client, and such as came with a key, that is there no more end at once; what
-  /// others may do counts from their next request on, and what is open stays. Regions of a client
-  /// that has gone stay. Errors: kInvalidArgument (the subject says which of config::validate()'s
-  /// rules is broken); kUnsupported (no `auth: keys`).
+  /// Replaces the clients of the configuration by these, from now on, without a restart; the server
+  /// must have been started with `auth: keys`. Sessions of a client, or with a key, that is not in
+  /// the list any more end at once. The new rights of other clients apply from their next request
+  /// on, and open regions stay open. Regions of a removed client stay. Errors: kInvalidArgument
+  /// (the subject says which of config::validate()'s rules is broken); kUnsupported (no `auth:
+  /// keys`).
   Status set_clients(const std::vector<config::ClientConfig>& clients) const;
 
-  /// Takes these for the server's limits from now on; those that are lower end nothing that there
-  /// is. What a running server cannot change (config::reload_rule()) has to be as it was. Errors:
+  /// Sets the server's limits from now on; a lower limit ends no existing session, grant or region.
+  /// Limits that a running server cannot change (config::reload_rule()) must stay the same. Errors:
   /// kInvalidArgument (the subject says which of config::validate()'s rules is broken);
-  /// kUnsupported (the subject is the key that the server keeps). Nothing is changed then.
+  /// kUnsupported (the subject is the key that cannot change). After an error nothing has changed.
   Status set_limits(const config::Limits& limits) const;
 
   /// Errors: kUnknownRegion; kClosed (stopped).
   Result<RegionView> view(std::string_view region) const;
   /// Errors: as Session::create_region; kClosed (stopped).
   Result<RegionInfo> create_region(const RegionSpec& spec) const;
-  /// kNow blocks for `limits.revoke_grace` at most, and what the worker is at. Errors:
+  /// kNow blocks for `limits.revoke_grace` at most, after the worker's present job. Errors:
   /// kUnknownRegion; kBusy while it is open (kIfUnused); kClosed (stopped).
   Status remove_region(std::string_view name, Removal removal = Removal::kIfUnused) const;
-  /// As Session::resize_region; blocks as remove_region does. Errors: also kBusy: a view of it is
-  /// held, and it would be smaller; kClosed (stopped).
+  /// As Session::resize_region; blocks as remove_region does. Errors: also kBusy (a view of the
+  /// region is held, and it would shrink); kClosed (stopped).
   Result<RegionInfo> resize_region(std::string_view name, std::uint64_t size_bytes) const;
   [[nodiscard]] std::vector<RegionInfo> regions() const;
   [[nodiscard]] ServerStatus status() const;
-  /// The answer of `/status` at the metrics endpoint, for an application with an endpoint of its
-  /// own (metrics::HttpOptions::status): a JSON object, see docs/status.md. After stop() without
+  /// The answer of `/status` at the metrics endpoint, for an application with its own endpoint
+  /// (metrics::HttpOptions::status): a JSON object, see docs/status.md. After stop() it has no
   /// regions and sessions.
   [[nodiscard]] std::string status_json() const;
   /// The same with another part of its lists: for metrics::HttpOptions::status_page.
   [[nodiscard]] std::string status_json(const metrics::StatusQuery& query) const;
 
-  /// The port clients use (the bound one when the configuration said 0).
+  /// The port that clients use (the bound port if the configuration says 0).
   [[nodiscard]] std::uint16_t port() const noexcept;
   /// The metrics endpoint as "http://address:port", or empty.
   [[nodiscard]] std::string metrics_address() const;
-  /// One line a transport: "shm /run/…/remora-7471.sock", "rdma 10.0.0.1:7471 on rxe0",
-  /// "tcp 10.0.0.1:7471".
+  /// One line for each transport: "shm /run/…/remora-7471.sock", "rdma 10.0.0.1:7471 on rxe0", "tcp
+  /// 10.0.0.1:7471".
   [[nodiscard]] std::vector<std::string> listening() const;
   [[nodiscard]] metrics::Registry& registry() const noexcept;
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// Task, Scope and sync_wait: the minimum that coroutines over remote memory need. They start no
-/// thread. A coroutine goes on in the thread that resumes it: in an Executor (executor.h) the
+/// thread. A coroutine continues in the thread that resumes it: in an Executor (executor.h) the
 /// thread that calls run(); elsewhere a poller or, for operations of an AsyncQueue (async.h), a
 /// poller, the engine's arena, or a thread that the application chooses.
 ///
@@ -30,7 +30,7 @@ class Task;
 namespace detail {
 class ExecutorCore;
 
-/// The function that a task calls when it has ended; it returns the coroutine that goes on.
+/// The function that a task calls when it has ended; it returns the coroutine that continues.
 struct TaskEnd {
   std::coroutine_handle<> (*tell)(void* receiver, std::size_t index) noexcept = nullptr;
   void* receiver = nullptr;
@@ -65,7 +65,7 @@ struct TaskPromise {
 };
 
 /// A thread that waits for the end of a task. No Executor drives the operations that the task
-/// awaits in this thread, also where the thread is in Executor::run(): that one waits, too.
+/// awaits in this thread, even if the thread is in Executor::run(): that Executor waits, too.
 class TaskWait {
  public:
   TaskWait() noexcept;
@@ -165,10 +165,10 @@ Task<T> detail::TaskPromise<T>::get_return_object() noexcept {
   return Task<T>{std::coroutine_handle<TaskPromise>::from_promise(*this)};
 }
 
-/// Runs `task`, the task of a coroutine, in this thread until it first waits, and then wherever it
-/// goes on; returns its value. Blocks until its end: do not call it in a callback, nor in a
-/// coroutine on a poller or the arena. In a task of an Executor it blocks all tasks of that
-/// Executor.
+/// Runs `task`, the task of a coroutine, in this thread until it first waits, and then in the
+/// threads that resume it; returns its value. Blocks until its end: do not call it in a callback,
+/// nor in a coroutine on a poller or the arena. In a task of an Executor it blocks all tasks of
+/// that Executor.
 template <typename T>
 T sync_wait(Task<T> task) {
   if (!task) return detail::end_of_empty_task<T>();
@@ -183,9 +183,9 @@ T sync_wait(Task<T> task) {
 /// further task. Belongs to one coroutine, which joins it before it ends. If the Scope is destroyed
 /// earlier, with the coroutine, it destroys the tasks that still run.
 ///
-/// The tasks may go on and end in different threads at the same time, lock-free. The coroutine that
-/// waits for a task goes on in the thread in which the task has ended. So always join such a Scope:
-/// destroy it early only where none of its tasks can run meanwhile.
+/// The tasks may continue and end in different threads at the same time, lock-free. The coroutine
+/// that waits for a task continues in the thread in which the task has ended. So always join such a
+/// Scope: destroy it early only if none of its tasks can run meanwhile.
 class Scope {
  public:
   /// `limit`: tasks that run at once, at least 1.

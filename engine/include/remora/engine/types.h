@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include <remora/result.h>  // which language Remora needs
+#include <remora/result.h>  // checks the language version
 
 namespace remora {
 
@@ -46,7 +46,7 @@ enum class Rights : std::uint8_t {
 /// "read,write,atomic", or "none".
 [[nodiscard]] std::string to_string(Rights rights);
 
-/// How bytes travel. `kAuto` only asks; a session always has one of the others.
+/// How bytes are sent. `kAuto` is only a request; a session always has one of the others.
 enum class TransportKind : std::uint8_t { kAuto, kRdma, kShm, kTcp };
 [[nodiscard]] constexpr std::string_view to_string(TransportKind kind) noexcept {
   switch (kind) {
@@ -59,8 +59,8 @@ enum class TransportKind : std::uint8_t { kAuto, kRdma, kShm, kTcp };
 }
 
 /// When the pages of a region that is opened over shm enter the page table of this process. A page
-/// that is not there faults at its first use. Pages that the server does not have yet
-/// (pool.populate: false) are made by kNow alone.
+/// that is not in it faults at its first use. Only kNow makes pages that the server does not have
+/// yet (pool.populate: false).
 enum class Populate : std::uint8_t {
   kNone,  ///< at their first use
   kLazy,  ///< up to 64 MiB when the region is opened, the rest by a thread, which ends then
@@ -75,10 +75,10 @@ enum class Populate : std::uint8_t {
   return "unknown";
 }
 
-/// Every operation has a deadline; shorter ones are raised to this floor, so that a healthy
-/// operation is never broken off by a scheduler's hiccup.
+/// Every operation has a deadline; shorter ones are raised to this floor, so that a pause of the
+/// scheduler does not end a healthy operation.
 inline constexpr std::chrono::nanoseconds kDeadlineFloor = std::chrono::milliseconds{1};
-/// Longest deadline; longer ones are lowered to it.
+/// The longest deadline; longer ones are lowered to it.
 inline constexpr std::chrono::nanoseconds kDeadlineCeiling = std::chrono::hours{1};
 
 inline constexpr std::uint16_t kDefaultPort = 7471;

@@ -14,27 +14,26 @@
 namespace remora {
 
 /// A parsed URI. The scheme is case-insensitive. HOST is a name, an IPv4 address or an IPv6 address
-/// in brackets, with a zone as in `[fe80::1%25eth0]` (RFC 6874; `[fe80::1%eth0]` is taken, too);
-/// REGION obeys config::is_region_name(). An option may stand there once.
+/// in brackets, with a zone as in `[fe80::1%25eth0]` (RFC 6874; `[fe80::1%eth0]` is accepted, too);
+/// REGION obeys config::is_region_name(). An option may occur once.
 struct Uri {
   std::string host{};  ///< without brackets; a zone follows a bare "%": "fe80::1%eth0"
   std::uint16_t port = kDefaultPort;
   std::string region{};  ///< empty: the server itself
   TransportKind transport = TransportKind::kAuto;
-  /// `crc=payload`, with tcp only: what is read and written is checked by CRC32C as well, see
+  /// `crc=payload`, with tcp only: the bytes of reads and writes are also checked by CRC32C, see
   /// EngineOptions::tcp_payload_crc.
   bool payload_crc = false;
   /// How connections over rdma use the fabric, by the names of config::RdmaSettings:
-  /// `traffic_class=106&mtu=1024`. Not with shm and tcp. Over what EngineOptions::rdma says.
+  /// `traffic_class=106&mtu=1024`. Not with shm and tcp. Overrides EngineOptions::rdma.
   config::RdmaSettings rdma{};
-  /// `rails=auto`, `rails=2` or `rails=mlx5_0,mlx5_1`: over what EngineOptions::rails says. Not
-  /// with shm and tcp. Empty: not said.
+  /// `rails=auto`, `rails=2` or `rails=mlx5_0,mlx5_1`: overrides EngineOptions::rails. Not with shm
+  /// and tcp. Empty: no such option.
   std::string rails{};
 
   /// Errors: kInvalidArgument, kUnsupported for an unknown transport, for a checksum without tcp,
-  /// and for settings of rdma and rails with another transport. The
-  /// operation names the part that is wrong ("URI port"), the subject is its text, the remedy what
-  /// may stand there.
+  /// and for settings of rdma and rails with another transport. The operation names the part that
+  /// is wrong ("URI port"), the subject is its text, the remedy the allowed values.
   static Result<Uri> parse(std::string_view text);
   [[nodiscard]] std::string text() const;
   /// "host:port", an IPv6 address in brackets.

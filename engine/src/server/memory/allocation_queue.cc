@@ -12,8 +12,7 @@ void AllocationQueue::join(std::uint64_t size_bytes, Deadline deadline, Job job)
 
 void AllocationQueue::run_ready() {
   const Clock::time_point now = Clock::now();
-  // Runs the jobs one after the other, since each takes memory. A job may add itself again at the
-  // end.
+  // Runs the jobs one after the other, since each takes memory. A job may queue itself again.
   std::vector<Waiting> before = std::exchange(waiting_, {});
   std::vector<Waiting> left;
   for (Waiting& each : before) {

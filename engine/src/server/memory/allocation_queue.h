@@ -13,19 +13,19 @@
 
 namespace remora::detail {
 
-/// Used by the worker alone, but for empty().
+/// Used only by the worker, except empty().
 class AllocationQueue {
  public:
   using Job = std::function<void()>;
-  /// Whether so many bytes are available only after more memory has been zeroed.
+  /// Whether an allocation of `size_bytes` must wait until more memory has been zeroed.
   using MustWait = std::function<bool(std::uint64_t size_bytes)>;
 
   explicit AllocationQueue(MustWait must_wait) : must_wait_{std::move(must_wait)} {}
 
   [[nodiscard]] bool must_wait(std::uint64_t size_bytes) const { return must_wait_(size_bytes); }
-  /// run_ready() calls `job` once: when the bytes are available, or `deadline` is over.
+  /// run_ready() calls `job` once: when the bytes are available, or when `deadline` has passed.
   void join(std::uint64_t size_bytes, Deadline deadline, Job job);
-  /// Calls the jobs that need wait no longer, in the order in which they joined.
+  /// Calls the jobs that need not wait any longer, in the order in which they joined.
   void run_ready();
   /// Drops all jobs without calling them.
   void clear() noexcept;

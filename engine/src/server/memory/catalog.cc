@@ -74,7 +74,7 @@ std::vector<JournaledRegion> Catalog::journaled() const {
   return regions;
 }
 
-/// Tells the journal, with each change of a region, of all regions.
+/// Records all regions in the journal; called at each change of a region.
 void Catalog::record() noexcept {
   if (journal_ == nullptr) return;
   try {
@@ -242,8 +242,8 @@ Status Catalog::shrink(RegionEntry& entry, std::uint64_t size_bytes) {
     return entry.shrink(*pool_, size_bytes, [](const JournaledRegion&) { return true; });
   std::vector<JournaledRegion> regions = journaled();
   const std::uint64_t next_epoch = next_epoch_;
-  // The record comes first: the next process must not take bytes for the region's that this one has
-  // zeroed.
+  // The record comes first: the next process must not keep, as the region's, bytes that this
+  // process has zeroed.
   return entry.shrink(*pool_, size_bytes, [&](const JournaledRegion& after) {
     for (JournaledRegion& each : regions)
       if (each.info.incarnation == after.info.incarnation) each = after;

@@ -24,14 +24,15 @@ namespace remora::detail {
 /// Thread-safe.
 class Catalog {
  public:
-  /// `journal`: outlives the catalog, and is told of each change before it is answered; or null.
+  /// `journal` outlives the catalog, and records each change before the change is answered; it may
+  /// be null.
   Catalog(std::shared_ptr<Pool> pool, std::size_t regions_max, RegionJournal* journal = nullptr)
       : pool_{std::move(pool)}, journal_{journal}, regions_max_{regions_max} {}
 
-  /// How many regions there may be from now on. Those that are there stay.
+  /// Sets the most regions that may exist from now on. Existing regions stay.
   void set_regions_max(std::size_t regions_max) noexcept REMORA_EXCLUDES(mutex_);
 
-  /// A region of the process before, with its memory. Before the server accepts clients.
+  /// A region of the previous process, with its memory. Added before the server accepts clients.
   struct Restored {
     RegionInfo info;
     std::uint64_t session_id;
@@ -39,11 +40,11 @@ class Catalog {
     bool moved;  ///< see RegionEntry::set_moved()
   };
   void restore(std::vector<Restored> regions, std::uint64_t next_epoch);
-  /// See RegionEntry::hold(): of all regions that there are.
+  /// See RegionEntry::hold(), for all present regions.
   void hold_all(Deadline until) noexcept;
-  /// See RegionEntry::hold_longer(): regions that were created since hold_all() stay as they are.
+  /// See RegionEntry::hold_longer(); regions that were created after hold_all() are not changed.
   void hold_longer(Deadline until) noexcept;
-  /// Tells the journal of the regions as they are.
+  /// Records all present regions in the journal.
   void record_all();
   /// The regions of Lifetime::kSession that this session has created.
   [[nodiscard]] std::vector<std::shared_ptr<RegionEntry>> of_session(
@@ -59,44 +60,45 @@ class Catalog {
     return owned_->of(owner);
   }
   /// How many more bytes of the pool a region of `before_bytes` takes when its size becomes
-  /// `size_bytes`; `before_bytes` 0: a new region.
+  /// `size_bytes`. `before_bytes` 0: a new region.
   [[nodiscard]] std::uint64_t more_bytes(std::uint64_t size_bytes,
                                          std::uint64_t before_bytes = 0) const noexcept {
     return pool_->whole_pages(size_bytes) - pool_->whole_pages(before_bytes);
   }
-  /// Whether the owner may take so many bytes more of the pool; `quota_bytes` 0: no quota. Errors:
+  /// Whether the owner may use this many more bytes of the pool; `quota_bytes` 0: no quota. Errors:
   /// kLimitExceeded, with the bytes that are left.
   [[nodiscard]] Status check_quota(std::string_view owner, std::uint64_t quota_bytes,
                                    std::uint64_t more_bytes) const;
-  /// Counts as open until close(). Errors: kUnknownRegion.
+  /// Opens the region; it counts as open until close(). Errors: kUnknownRegion.
   Result<std::shared_ptr<RegionEntry>> open(std::string_view name);
   void close(RegionEntry& entry) noexcept;
   /// Errors: kUnknownRegion.
   Result<std::shared_ptr<RegionEntry>> find(std::string_view name) const;
-  /// Whether this region is still the one of its name.
+  /// Whether this region still exists under its name.
   [[nodiscard]] bool holds(const RegionEntry& entry) const;
   /// Whether the region may have this size. Errors: kInvalidArgument; kUnsupported (a region for
   /// shm: its memory is sealed).
   [[nodiscard]] static Status check_size(const RegionEntry& entry, std::uint64_t size_bytes);
-  /// Adds memory behind the region's, which stays where it is. Errors: kOutOfMemory, kTimedOut.
+  /// Adds memory behind the region's memory, which stays where it is. Errors: kOutOfMemory,
+  /// kTimedOut.
   Status grow(RegionEntry& entry, std::uint64_t size_bytes, Deadline deadline);
-  /// Gives back the bytes behind `size_bytes`, which no grant may reach any more. Errors: kBusy: a
+  /// Releases the bytes behind `size_bytes`, which no grant may reach any more. Errors: kBusy: a
   /// view of the application reaches them; kClosed: the memory is left to the next process.
   Status shrink(RegionEntry& entry, std::uint64_t size_bytes);
-  /// Whether shrink() could be done now, if there were no grants. Errors: as shrink().
+  /// Whether shrink() is possible now if the region has no grants. Errors: as shrink().
   static Status check_shrink(const RegionEntry& entry);
   /// Gives the region the next epoch.
   void raise_epoch(RegionEntry& entry) noexcept;
-  /// The region cannot be opened any more, and its name is free. False: it was so before.
+  /// From now on the region cannot be opened, and its name is free. False: it was retired already.
   bool retire(const RegionEntry& entry) noexcept;
   /// Regions that no session has had open for their ttl.
   [[nodiscard]] std::vector<std::shared_ptr<RegionEntry>> expired() const;
-  /// Removes a region that is still expired.
+  /// Removes the region if it is still expired.
   bool expire(const RegionEntry& entry) noexcept;
-  /// Errors: kUnknownRegion; kBusy: a session has it open, or may come back to it.
+  /// Removes a region. Errors: kUnknownRegion; kBusy: a session has it open, or may return to it.
   Status remove(std::string_view name);
-  /// Up to `max` regions with names greater than `after`, in order; without those that `shown`
-  /// (empty: none) is false for.
+  /// Up to `max` regions with names greater than `after`, in order, without those for which `shown`
+  /// (empty: not called) returns false.
   [[nodiscard]] std::vector<RegionInfo> list(
       std::string_view after, std::size_t max,
       const std::function<bool(const RegionInfo&)>& shown = {}) const;

@@ -13,11 +13,11 @@ namespace remora::detail {
 
 namespace {
 
-/// Whether another process has the file open or mapped. The kernel grants a write lease only while
-/// no other process has. Source: fcntl(2), F_SETLEASE.
+/// Whether another process has the file open or mapped. The kernel grants a write lease only if no
+/// other process has it open or mapped. Source: fcntl(2), F_SETLEASE.
 bool held_elsewhere(int fd) noexcept {
-  // Should another process open it just while we hold the lease, the kernel sends us a signal,
-  // whose default action must not be to end the process.
+  // If another process opens the file while this process holds the lease, the kernel sends a
+  // signal, whose default action must not end the process.
   (void)::fcntl(fd, F_SETSIG, SIGURG);
   if (::fcntl(fd, F_SETLEASE, F_WRLCK) == 0) {
     (void)::fcntl(fd, F_SETLEASE, F_UNLCK);
@@ -55,7 +55,7 @@ void OrphanedMappings::add(UniqueFd again, std::uint64_t size_bytes) noexcept tr
     log::warn({"shm.orphans_not_counted", "bytes"},
               "shm: {} bytes of a removed region are still mapped, with {} others: not counted",
               size_bytes, kMaxFollowed);
-} catch (const std::bad_alloc&) {  // the mapping is not counted
+} catch (const std::bad_alloc&) {  // then the mapping is not counted
 }
 
 std::uint64_t OrphanedMappings::held_bytes() noexcept {
@@ -76,7 +76,7 @@ std::vector<UniqueFd> OrphanedMappings::take_unheld() noexcept try {
     if (orphaned.unheld) unheld.push_back(std::move(orphaned.fd));
   std::erase_if(all_, [](const OrphanedMapping& orphaned) { return orphaned.unheld; });
   return unheld;
-} catch (const std::bad_alloc&) {  // a later call takes them
+} catch (const std::bad_alloc&) {  // then a later call takes them
   return {};
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-/// Memory of removed regions that other processes still hold: a mapping cannot be taken back. Their
-/// pages go back to the system, not to the pool, when the last of those processes unmaps them;
-/// until then the machine has that much less memory.
+/// Memory of removed regions that other processes still have mapped: the server cannot undo a
+/// mapping. The pages go back to the system, not to the pool, when the last of those processes
+/// unmaps them; until then the machine has that much less memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,21 +17,21 @@ namespace remora::detail {
 /// Thread-safe.
 class OrphanedMappings {
  public:
-  /// At most so many are followed, so that they cannot take all descriptors.
+  /// The most mappings that are followed, so that they do not use all descriptors.
   static constexpr std::size_t kMaxFollowed = 256;
 
   /// Another open file description of the memfd `fd`, for later questions to the kernel: while the
-  /// region's own is there, its mappings cannot be told from those of others. Empty where /proc
-  /// does not give it.
+  /// region's own description exists, its mappings cannot be distinguished from those of other
+  /// processes. Empty if /proc does not give it.
   [[nodiscard]] static UniqueFd open_again(int fd) noexcept;
-  /// Takes over the memory of a removed region, if another process still holds it. `again`: of
-  /// open_again(). Other processes must have got file descriptions of their own, not copies of the
-  /// memfd's.
+  /// Takes over the memory of a removed region if another process still has it mapped. `again`: the
+  /// result of open_again(). Other processes must have file descriptions of their own, not copies
+  /// of the memfd's.
   void add(UniqueFd again, std::uint64_t size_bytes) noexcept;
-  /// The bytes that other processes still hold, as the kernel says now. Frees nothing.
+  /// The bytes that other processes still have mapped, as the kernel reports now. Frees nothing.
   std::uint64_t held_bytes() noexcept;
-  /// Memory that no process holds any more. Closing it frees its pages, which takes a second for
-  /// many gigabytes: not on a thread that others wait for.
+  /// Memory that no process has mapped any more. Closing it frees its pages, which takes a second
+  /// for many gigabytes: not on a thread for which others wait.
   std::vector<UniqueFd> take_unheld() noexcept;
 
  private:

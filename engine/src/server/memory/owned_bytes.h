@@ -1,6 +1,6 @@
 #pragma once
 
-/// Bytes of the pool by the owner of the regions that take them.
+/// Bytes of the pool that each owner's regions use.
 
 #include <cstdint>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace remora::detail {
 
-/// Counts also regions that are removed and still open. Thread-safe.
+/// Also counts regions that are removed but still open. Thread-safe.
 class OwnedBytes {
  public:
   void add(std::string_view owner, std::int64_t change_bytes);

@@ -14,8 +14,8 @@ namespace remora::detail {
 
 namespace {
 
-/// Whether the machine and the control groups have room for a pool of so many bytes. Reserved huge
-/// pages are counted by neither.
+/// Whether the machine and the control groups have room for a pool of this size. Neither counts
+/// reserved huge pages.
 Status check_memory(const config::Pool& options, std::uint64_t size_bytes,
                     const config::CgroupFiles& groups) {
   if (options.huge_pages == config::HugePages::kRequire1GiB) {
@@ -44,7 +44,7 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexce
   return (value + unit - 1) / unit * unit;
 }
 
-/// From one attempt to populate huge pages to the next.
+/// The pause between two attempts to populate huge pages.
 constexpr std::chrono::seconds kCleanAgain{1};
 
 }  // namespace
@@ -62,7 +62,7 @@ Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options, const Pl
     log::info({"pool.ordinary_pages"}, "pool: no 2 MiB pages to be had, using ordinary ones");
   auto pool = std::make_shared<Pool>(std::move(*memory), options, placement, page_bytes_min);
   pool->groups_ = groups;
-  // A part of such a page does not go back to the system.
+  // The kernel takes back no part of such a page.
   if (options.huge_pages == config::HugePages::kRequire1GiB) pool->keep_pages();
   if (auto started = pool->start_cleaner(); !started) return started.error();
   return pool;
@@ -71,11 +71,11 @@ Result<std::shared_ptr<Pool>> Pool::create(const config::Pool& options, const Pl
 Result<std::shared_ptr<Pool>> Pool::adopt(SharedMemory memory, const config::Pool& options,
                                           const Placement& placement, std::uint64_t page_bytes,
                                           std::vector<PoolExtent> used) {
-  // Its pages are those that pool.huge_pages named before. See create().
+  // The pages are those that pool.huge_pages has named before. See create().
   const bool gib = memory.huge() && memory.page_bytes() > config::kHugePageBytes;
   auto pool = std::make_shared<Pool>(std::move(memory), options, placement, page_bytes);
   if (gib) pool->keep_pages();
-  // First, since a pool that is not begun can go.
+  // First, since a pool without its thread can simply be destroyed.
   if (auto started = pool->start_cleaner(); !started) return started.error();
   pool->begin_with(std::move(used));
   return pool;
@@ -88,7 +88,7 @@ Status Pool::start_cleaner() {
   return {};
 }
 
-/// Regions have `used`; what lies between is to be zeroed, in steps, so that some is soon free.
+/// Regions use `used`; the bytes between are zeroed in steps, so that some of them are soon free.
 void Pool::begin_with(std::vector<PoolExtent> used) {
   constexpr std::uint64_t kStepBytes = 64ULL << 20U;
   std::sort(used.begin(), used.end(), [](const PoolExtent& a, const PoolExtent& b) {
@@ -103,7 +103,8 @@ void Pool::begin_with(std::vector<PoolExtent> used) {
       const std::uint64_t piece_end = (at / piece_bytes_ + 1) * piece_bytes_;
       const std::uint64_t length = std::min({end, piece_end, at + kStepBytes}) - at;
       usage_.freeing_bytes += length;
-      // Pages that are not to be populated go back to the system, and are zero when they return.
+      // Pages that are not to be populated go back to the system, and are zero when they are
+      // touched again.
       const bool punched = !populate_ && !memory_.huge() && memory_.punch(at, length).ok();
       dirty_.push_back({.extents = {{at, length}}, .punched = punched, .inherited = true});
       at += length;
@@ -167,7 +168,7 @@ Pool::~Pool() {
     stop_ = true;
   }
   changed_.notify_all();
-  // A region's last holder may be any thread but the cleaner.
+  // Any thread may hold a region last, except the cleaner.
   if (cleaner_.joinable()) cleaner_.join();
 }
 
@@ -199,8 +200,8 @@ void Pool::on_cleaned(std::function<void()> call) {
   on_cleaned_ = std::move(call);
 }
 
-/// Takes extents that together hold `size_bytes` out of the free lists; empty when there are none.
-/// One extent where a piece has room for all, else the largest first come.
+/// Takes extents that together hold `size_bytes` out of the free lists; empty if the pool does not
+/// have them. One extent if a piece has room for all bytes, otherwise the largest extents first.
 std::vector<PoolExtent> Pool::carve(std::uint64_t size_bytes) {
   std::vector<PoolExtent> taken;
   const auto take = [&](FreeList& list, FreeList::iterator at, std::uint64_t length) {
@@ -224,7 +225,7 @@ std::vector<PoolExtent> Pool::carve(std::uint64_t size_bytes) {
   return taken;
 }
 
-/// Joins each extent with its free neighbours.
+/// Adds free extents, and joins each with its free neighbours.
 void Pool::free_extents(const std::vector<PoolExtent>& extents) {
   for (const PoolExtent& extent : extents) {
     FreeList& list = free_[extent.offset_bytes / piece_bytes_];
@@ -251,13 +252,14 @@ void Pool::free_extents(const std::vector<PoolExtent>& extents) {
 Result<std::unique_ptr<SharedMemory>> Pool::share(std::span<const PoolExtent> extents,
                                                   std::uint64_t size_bytes,
                                                   const PopulateSteps& steps) {
-  // Pages that are kept are there beside the region's own: the pool alone has been checked.
+  // Kept pages exist beside the pages of the region's own memfd; only the pool's size has been
+  // checked.
   const auto limit = keep_pages_ ? config::memory_limit(groups_) : std::nullopt;
   if (limit && size_bytes > limit->left_bytes())
     return Error{Code::kOutOfMemory, "region over shm, larger than the memory limit"}
         .with_subject(limit->file)
         .with_limit(size_bytes, limit->left_bytes());
-  // A page that a device knows would be replaced by one that it does not know.
+  // A page that a device has registered would be replaced by a page that it has not registered.
   for (const PoolExtent& extent : keep_pages_ ? std::span<const PoolExtent>{} : extents)
     if (auto status = memory_.punch(extent.offset_bytes, extent.length_bytes); !status)
       return status.error();
@@ -268,7 +270,7 @@ Result<std::unique_ptr<SharedMemory>> Pool::share(std::span<const PoolExtent> ex
   return std::make_unique<SharedMemory>(std::move(*own));
 }
 
-/// `size_bytes`: whole pages.
+/// `size_bytes`: a multiple of the page size.
 Result<std::vector<PoolExtent>> Pool::take(std::uint64_t size_bytes, Deadline deadline) {
   const Error none = Error{Code::kOutOfMemory, "pool"}.with_reason(Reason::kPoolFull);
   MutexLock lock{mutex_};
@@ -336,7 +338,7 @@ Status Pool::check_shrink(const std::shared_ptr<RegionMemory>& memory) {
 Result<std::shared_ptr<RegionMemory>> Pool::shrink(const std::shared_ptr<RegionMemory>& memory,
                                                    std::uint64_t size_bytes) {
   if (auto status = check_shrink(memory); !status) return status.error();
-  // The last page may stay in part: its other bytes read as zero when the region grows again.
+  // A part of the last page may stay: its other bytes read as zero when the region grows again.
   std::uint64_t at = 0;
   for (const transport::MemoryStretch& stretch : memory->stretches()) {
     const std::uint64_t end = at + stretch.length_bytes;
@@ -370,12 +372,12 @@ void Pool::recycle(std::vector<PoolExtent> extents, bool punched) noexcept {
   changed_.notify_all();
 }
 
-/// False: some of it is not zero yet, and it is to be tried again.
+/// False: some of the memory is not zero yet, and the caller tries again later.
 bool Pool::make_clean(const Dirty& dirty) const noexcept {
   bool clean = true;
   for (const PoolExtent& extent : dirty.extents) {
-    // Fresh pages are zero. Where others have taken the huge pages meanwhile, the first access
-    // would kill the process that touches one, so they are populated before the extent is free.
+    // Fresh pages are zero. If other processes have taken the huge pages meanwhile, the first
+    // access would kill the process, so they are populated before the extent is free.
     const bool may_lack_pages = dirty.punched || dirty.inherited;
     if (may_lack_pages && (populate_ || memory_.huge()))
       if (auto status = memory_.populate(extent.offset_bytes, extent.length_bytes); !status) {
@@ -390,7 +392,7 @@ bool Pool::make_clean(const Dirty& dirty) const noexcept {
   return clean;
 }
 
-/// The cleaner thread: zeroes the extents that were given back, then frees them.
+/// The cleaner thread: zeroes released extents, then frees them.
 void Pool::clean() noexcept {
   MutexLock lock{mutex_};
   while (true) {

@@ -1,16 +1,16 @@
 #pragma once
 
-/// The memory that the server offers: a budget of bytes, mapped and populated at start, cut into
-/// pieces.
+/// The memory that the server offers: a number of bytes, mapped and populated at start, divided
+/// into pieces.
 ///
 /// A region's memory is a list of extents of the pool; an extent never crosses a piece. A region
 /// that other processes may map (shm) gets a memfd of its own: its extents of the pool stay
 /// reserved and their pages go back to the system meanwhile, so the budget holds for both kinds
-/// together. Where devices have the pool registered as a whole, pages cannot go back, and such a
-/// region takes its memory once more.
+/// together. If devices have registered the whole pool, its pages cannot go back, and such a region
+/// uses twice its memory.
 ///
-/// Memory is zero when it is handed out: the pool's own thread zeroes the memory of a region that
-/// has gone before another region can have it. Thread-safe.
+/// Memory is zero when it is allocated: the pool's own thread zeroes the memory of a removed region
+/// before another region can get it. Thread-safe.
 
 #include <cstdint>
 #include <deque>
@@ -48,21 +48,22 @@ struct PoolUsage {
 
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
-  /// Errors: kOutOfMemory (the bytes asked for, and those that the machine has or that the limit of
-  /// a control group leaves, whose file is the subject), kSystem; kCancelled (steps.stop). The pool
-  /// hands out multiples of `page_bytes_min`, also where the memory's own pages are smaller.
+  /// Errors: kOutOfMemory (with the requested bytes, and the bytes that the machine has or that the
+  /// limit of a control group leaves; then its file is the subject), kSystem; kCancelled
+  /// (steps.stop). The pool allocates multiples of `page_bytes_min`, even if the memory's own pages
+  /// are smaller.
   static Result<std::shared_ptr<Pool>> create(const config::Pool& options,
                                               const Placement& placement = {},
                                               std::uint64_t page_bytes_min = config::kPoolPageBytes,
                                               const PopulateSteps& steps = {},
                                               const config::CgroupFiles& groups = {});
-  /// The pool of the process before, of which its regions have `used`: extents of whole pages
-  /// within pieces that do not overlap. All else is zeroed before it is handed out. `options`: the
-  /// size of a piece is that of the process before. Errors: those of start_thread().
+  /// The pool of the previous process, whose regions use `used`: extents of whole pages within
+  /// pieces, which do not overlap. Other bytes are zeroed before they are allocated. `options`: the
+  /// size of a piece must be that of the previous process. Errors: those of start_thread().
   static Result<std::shared_ptr<Pool>> adopt(SharedMemory memory, const config::Pool& options,
                                              const Placement& placement, std::uint64_t page_bytes,
                                              std::vector<PoolExtent> used);
-  /// The memory of one of those regions. `own`: its memfd (shm), or null.
+  /// The memory of one of these regions. `own`: its memfd (shm), or null.
   std::shared_ptr<RegionMemory> adopt_region(std::uint64_t size_bytes,
                                              std::vector<PoolExtent> extents,
                                              std::unique_ptr<SharedMemory> own);
@@ -73,43 +74,43 @@ class Pool : public std::enable_shared_from_this<Pool> {
   Pool& operator=(const Pool&) = delete;
 
   /// Zeroed memory of at least `size_bytes`, rounded up to pages. Waits until `deadline` for memory
-  /// that is being zeroed. `steps`: of shareable memory, which is populated here. Errors:
+  /// that is being zeroed. `steps`: for shareable memory, which this call populates. Errors:
   /// kOutOfMemory (asked, free), kTimedOut; kCancelled (steps.stop).
   Result<std::shared_ptr<RegionMemory>> allocate(std::uint64_t size_bytes, bool shareable,
                                                  Deadline deadline,
                                                  const PopulateSteps& steps = {});
-  /// `memory`, and more behind it: together `size_bytes`. Errors: as allocate(); kUnsupported: of
-  /// shareable memory, which is sealed.
+  /// `memory` with more behind it, `size_bytes` together. Errors: as allocate(); kUnsupported: the
+  /// memory is shareable, and so sealed.
   Result<std::shared_ptr<RegionMemory>> grow(const RegionMemory& memory, std::uint64_t size_bytes,
                                              Deadline deadline);
-  /// The first `size_bytes` of `memory`; the bytes behind them go back and are zeroed. No grant may
-  /// reach those any more, and only the caller may hold `memory`. Errors: kUnsupported; kBusy:
+  /// The first `size_bytes` of `memory`; the bytes behind them are released and zeroed. No grant
+  /// may reach those any more, and only the caller may hold `memory`. Errors: kUnsupported; kBusy:
   /// there is another holder.
   Result<std::shared_ptr<RegionMemory>> shrink(const std::shared_ptr<RegionMemory>& memory,
                                                std::uint64_t size_bytes);
   /// Whether shrink() could be done now. Errors: as shrink().
   static Status check_shrink(const std::shared_ptr<RegionMemory>& memory);
   [[nodiscard]] PoolUsage usage() const;
-  /// The bytes that memory of this size takes: whole pages, which are huge ones where the pool has
-  /// those. The largest number where the sum would overflow.
+  /// The bytes that memory of this size uses: whole pages, which are huge if the pool has huge
+  /// ones. The largest number if the sum would overflow.
   [[nodiscard]] std::uint64_t whole_pages(std::uint64_t size_bytes) const noexcept;
-  /// All of its memory, in order: an extent never crosses one of these.
+  /// All memory of the pool, in order: an extent never crosses one of these pieces.
   [[nodiscard]] std::vector<transport::MemoryStretch> pieces() const;
-  /// Devices know the pool's pages: none goes back to the system from here on, not even those that
-  /// the memfd of a shareable region stands in for. Before any region is.
+  /// Devices have registered the pool's pages: from here on no page goes back to the system, not
+  /// even pages that the memfd of a shareable region replaces. Called before any region exists.
   void keep_pages() noexcept { keep_pages_ = true; }
-  /// Of adopt(): the server serves. Before, regions that go leave their bytes as they are, since a
-  /// start that fails leaves the memory to the next process.
+  /// After adopt(): the server serves. Before this call, removed regions leave their bytes
+  /// unchanged, since a start that fails leaves the memory to the next process.
   void accept() noexcept;
   /// Another process takes the memory over: nothing is zeroed from here on.
   void hand_over() noexcept;
-  /// Whether allocate() or grow() would wait: so many bytes are only there after more is zeroed.
+  /// Whether allocate() or grow() of `size_bytes` would wait until more memory is zeroed.
   [[nodiscard]] bool must_wait(std::uint64_t size_bytes) const;
-  /// `call` is called by the thread that zeroes, each time there is more; it does not block. Null:
-  /// no more from here on, and none is under way.
+  /// The thread that zeroes calls `call` each time more memory is free; it must not block. Null: on
+  /// return `call` is not called any more and does not run.
   void on_cleaned(std::function<void()> call);
-  /// Bytes of removed regions that other processes still hold; they no longer belong to the pool.
-  /// Some system calls for each such region.
+  /// Bytes of removed regions that other processes still have mapped; they no longer belong to the
+  /// pool. Makes some system calls for each such region.
   std::uint64_t orphaned_bytes() noexcept { return orphaned_mappings_.held_bytes(); }
   /// See OrphanedMappings::take_unheld().
   std::vector<UniqueFd> take_unheld_orphans() noexcept { return orphaned_mappings_.take_unheld(); }
@@ -124,12 +125,12 @@ class Pool : public std::enable_shared_from_this<Pool> {
   void follow_orphaned(UniqueFd again, std::uint64_t size_bytes) noexcept {
     orphaned_mappings_.add(std::move(again), size_bytes);
   }
-  /// Takes extents back: they are zeroed, then free. `punched`: their pages have gone back to the
+  /// Releases extents: they are zeroed, then free. `punched`: their pages have gone back to the
   /// system.
   void recycle(std::vector<PoolExtent> extents, bool punched) noexcept;
 
  private:
-  using FreeList = std::map<std::uint64_t, std::uint64_t>;  ///< of one piece: offset -> length
+  using FreeList = std::map<std::uint64_t, std::uint64_t>;  ///< in a piece: offset -> length
 
   Result<std::vector<PoolExtent>> take(std::uint64_t size_bytes, Deadline deadline);
   std::vector<PoolExtent> carve(std::uint64_t size_bytes) REMORA_REQUIRES(mutex_);
@@ -143,7 +144,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   struct Dirty {
     std::vector<PoolExtent> extents;
     bool punched;
-    bool inherited = false;  ///< of the process before: which of its pages are there is not known
+    bool inherited = false;  ///< from the previous process: it is unknown which pages exist
   };
   [[nodiscard]] bool make_clean(const Dirty& dirty) const noexcept;
   SharedMemory memory_;
@@ -153,17 +154,17 @@ class Pool : public std::enable_shared_from_this<Pool> {
   config::HugePages huge_pages_;
   bool populate_;
   bool core_dump_;
-  const bool lasting_;  ///< memory is mapped where a later process can most likely map it, too
+  const bool lasting_;  ///< memory is mapped where a later process can probably map it
   config::CgroupFiles groups_;
-  bool keep_pages_ = false;  ///< fixed once there is a region
+  bool keep_pages_ = false;  ///< does not change once a region exists
   Placement placement_;
   mutable Mutex mutex_;
   Condition changed_;
   std::vector<FreeList> free_ REMORA_GUARDED_BY(mutex_);  ///< one for each piece
   PoolUsage usage_ REMORA_GUARDED_BY(mutex_);
-  std::deque<Dirty> dirty_ REMORA_GUARDED_BY(mutex_);  ///< given back, and not zeroed yet
+  std::deque<Dirty> dirty_ REMORA_GUARDED_BY(mutex_);  ///< released and not zeroed yet
   bool stop_ REMORA_GUARDED_BY(mutex_) = false;
-  /// What is given back stays as it is: see accept() and hand_over().
+  /// Released memory is not changed: see accept() and hand_over().
   bool frozen_ REMORA_GUARDED_BY(mutex_) = false;
   Mutex call_mutex_;  ///< held while on_cleaned_ runs; never together with mutex_
   std::function<void()> on_cleaned_ REMORA_GUARDED_BY(call_mutex_);

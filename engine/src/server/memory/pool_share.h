@@ -1,6 +1,6 @@
 #pragma once
 
-/// Extents that were taken out of the pool at once.
+/// Extents that were allocated from the pool together.
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@ struct PoolExtent {
   std::uint64_t length_bytes;
 };
 
-/// Gives its extents back to the pool when the last holder lets go of it. Not thread-safe.
+/// Releases its extents to the pool when its last holder is destroyed. Not thread-safe.
 class PoolShare {
  public:
   PoolShare(std::shared_ptr<Pool> pool, std::vector<PoolExtent> extents) noexcept;
@@ -26,9 +26,9 @@ class PoolShare {
   PoolShare& operator=(const PoolShare&) = delete;
   [[nodiscard]] std::span<const PoolExtent> extents() const noexcept { return extents_; }
   [[nodiscard]] std::uint64_t length_bytes() const noexcept;
-  /// Gives back all bytes behind the first `keep_bytes`.
+  /// Releases all bytes behind the first `keep_bytes`.
   void cut(std::uint64_t keep_bytes);
-  /// Its pages have gone back to the system already.
+  /// The pages have already gone back to the system.
   void mark_punched() noexcept { punched_ = true; }
 
  private:

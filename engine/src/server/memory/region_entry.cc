@@ -87,7 +87,7 @@ bool RegionEntry::expired() const noexcept {
 
 void RegionEntry::hold(Deadline until) noexcept {
   held_until_.store(until.time_since_epoch().count());
-  idle_since_.store(until.time_since_epoch().count());  // its ttl begins then
+  idle_since_.store(until.time_since_epoch().count());  // its ttl begins at that time
 }
 
 void RegionEntry::hold_longer(Deadline until) noexcept {
@@ -116,7 +116,7 @@ Status RegionEntry::check_shrink() const {
 }
 
 Status RegionEntry::shrink(Pool& pool, std::uint64_t size_bytes, const Record& record) {
-  std::shared_ptr<RegionMemory> before;  // goes after the lock
+  std::shared_ptr<RegionMemory> before;  // released after the lock
   const MutexLock lock{memory_mutex_};
   if (const Status may = Pool::check_shrink(memory_); !may)
     return may.error().with_subject(name() + ": a view has it open");
@@ -124,7 +124,7 @@ Status RegionEntry::shrink(Pool& pool, std::uint64_t size_bytes, const Record& r
   after.info.size_bytes = size_bytes;
   keep_first(after.extents, pool.whole_pages(size_bytes));
   if (!record(after)) return Error{Code::kClosed, "resize"}.with_subject(name());
-  const std::uint64_t before_bytes = memory_->pool_bytes();  // it loses what is cut off
+  const std::uint64_t before_bytes = memory_->pool_bytes();  // shrinking changes this number
   auto shrunk = pool.shrink(memory_, size_bytes);
   if (!shrunk) return shrunk.error();
   count_owned(before_bytes, (*shrunk)->pool_bytes());

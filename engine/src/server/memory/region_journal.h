@@ -1,6 +1,6 @@
 #pragma once
 
-/// The regions of a server as the next process needs them, and the journal that is told of each
+/// The regions of a server as the next process needs them, and the journal that records each
 /// change.
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct JournaledRegion {
   const std::byte* memory = nullptr;  ///< where that is mapped
 };
 
-/// Learns of each change before the change is answered.
+/// Records each change before the change is answered.
 class RegionJournal {
  public:
   virtual ~RegionJournal() = default;
@@ -31,17 +31,17 @@ class RegionJournal {
   RegionJournal(const RegionJournal&) = delete;
   RegionJournal& operator=(const RegionJournal&) = delete;
 
-  /// Keeps the own memfd of a region that is about to be created, so that record() can name it.
-  /// Without the lock of the catalog, and may block for some seconds. Errors: kLimitExceeded: the
-  /// region is not to be created.
+  /// Keeps the memfd of a region that is about to be created, so that record() can name it. Called
+  /// without the lock of the catalog; may block for some seconds. Errors: kLimitExceeded: the
+  /// region must not be created.
   virtual Status keep(std::uint64_t incarnation, int memory_fd) = 0;
-  /// All regions as they are now. No later region gets an epoch below `next_epoch`. With the lock
-  /// of the catalog. A failure is the journal's own to report: it keeps nothing for the next
-  /// process then. False: the memory is left to the next process, which finds the regions as they
-  /// were recorded before; no byte of them may be zeroed any more.
+  /// Records all regions as they are now. No later region gets an epoch below `next_epoch`. Called
+  /// with the lock of the catalog. The journal reports a failure itself: then it keeps nothing for
+  /// the next process. False: the memory is left to the next process, which finds the regions as
+  /// they were recorded before; no byte of them may be zeroed any more.
   virtual bool record(std::span<const JournaledRegion> regions,
                       std::uint64_t next_epoch) noexcept = 0;
-  /// There was no memory to list the regions: what was recorded before is behind.
+  /// There was no memory for the list of regions: the last record is out of date.
   virtual void record_nothing() noexcept = 0;
 };
 

@@ -13,8 +13,8 @@
 
 namespace remora::detail {
 
-/// Does not change. A region that grows or shrinks gets another one, which has its shares in common
-/// with this.
+/// Immutable. A region that grows or shrinks gets another object, which shares its shares with this
+/// one.
 class RegionMemory {
  public:
   using Shares = std::vector<std::shared_ptr<PoolShare>>;
@@ -25,7 +25,7 @@ class RegionMemory {
   RegionMemory& operator=(const RegionMemory&) = delete;
 
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
-  /// The bytes of the pool that it takes: whole pages.
+  /// The bytes of the pool that it uses: whole pages.
   [[nodiscard]] std::uint64_t pool_bytes() const noexcept;
   /// In order; together size_bytes() long.
   [[nodiscard]] std::span<const transport::MemoryStretch> stretches() const noexcept {

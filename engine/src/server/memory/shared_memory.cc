@@ -44,7 +44,7 @@ Error failed(Operation operation, const char* name, std::uint64_t size_bytes) {
       .with_limit(size_bytes, available_memory_bytes());
 }
 
-/// At `address`, if it is not 0 and free there; else anywhere. MAP_FAILED: errno says why.
+/// Maps at `address`, if it is not 0 and free; otherwise anywhere. MAP_FAILED: errno is set.
 void* map_shared(int fd, std::uint64_t size_bytes, std::uint64_t address) noexcept {
   if (address != 0) {
     void* const wanted = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
@@ -59,9 +59,11 @@ void* map_shared(int fd, std::uint64_t size_bytes, std::uint64_t address) noexce
 }  // namespace
 
 std::uint64_t SharedMemory::lasting_address() noexcept {
-  // ThreadSanitizer has shadows for other addresses only, and lets no memory be mapped at these.
+  // ThreadSanitizer has shadow memory for other addresses only, and no memory can be mapped at
+  // these.
   if constexpr (REMORA_THREAD_SANITIZER != 0) return 0;
-  // Of 47 bits, programs and their heaps are from 0x5555... on, libraries and stacks at the end.
+  // In 47 bits of addresses, programs and their heaps start at 0x5555..., libraries and stacks are
+  // at the end.
   constexpr std::uint64_t kFirst = 0x2000'0000'0000;
   constexpr std::uint64_t kStep = 1ULL << 30U;
   constexpr std::uint64_t kSteps = 1ULL << 15U;  // 32 TiB
@@ -111,7 +113,7 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
       if (found != MAP_FAILED) {
         SharedMemory made{std::move(fd), {static_cast<std::byte*>(found), size_bytes}, true};
         place(made.bytes());
-        // Huge pages that are missing show only when they are touched.
+        // Missing huge pages are noticed only when they are touched.
         const Status populated = made.populate(0, size_bytes, steps, placement);
         if (!populated && populated.error().code() == Code::kCancelled) return populated.error();
         if (populated) {
@@ -131,7 +133,8 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
   }
   UniqueFd fd{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   if (!fd) return failed("memfd_create", name, size_bytes);
-  // Mode 0600 before any other process can have the descriptor: no other user can open it again.
+  // Mode 0600 before any other process can get the descriptor, so that no other user can open it
+  // again.
   if (::fchmod(fd.get(), 0600) != 0 || ::ftruncate(fd.get(), static_cast<off_t>(size_bytes)) != 0)
     return failed("ftruncate", name, size_bytes);
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
@@ -169,7 +172,7 @@ Status SharedMemory::punch(std::uint64_t offset_bytes, std::uint64_t length_byte
 Status SharedMemory::populate(std::uint64_t offset_bytes, std::uint64_t length_bytes,
                               const PopulateSteps& steps, const Placement& placement) const {
   constexpr std::uint64_t kStep = PopulateSteps::kStepBytes;
-  // The last step is shorter, as a rule.
+  // The last step is usually shorter.
   const auto bytes_of = [length_bytes](std::size_t done) {
     return std::min(done * kStep, length_bytes);
   };

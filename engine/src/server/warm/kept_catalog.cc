@@ -20,7 +20,7 @@ namespace remora::detail {
 namespace {
 
 constexpr std::size_t kDigestBytes = 32;
-/// Most bytes of a name that a client gives itself, made printable.
+/// The most bytes of the name that a client gives itself, made printable.
 constexpr std::size_t kMaxClientNameBytes = 1024;
 
 Error not_whole(std::string_view what) {
@@ -106,7 +106,7 @@ KeptRegion to_region(const warm::Region& message) {
   return region;
 }
 
-/// The numbers that are enumerators or bits, before they are cast.
+/// Checks numbers that are enumerators or bits, before they are cast.
 Status check_words(const warm::Region& message) {
   constexpr auto kAllRights = static_cast<std::uint32_t>(Rights::kAll);
   if (message.rights() == 0 || message.rights() > kAllRights)
@@ -146,7 +146,7 @@ Status check_region(const KeptRegion& region, std::uint64_t next_epoch) {
   return {};
 }
 
-/// `taken`: the extents of the regions before, by offset.
+/// `taken`: the extents of the earlier regions, by offset.
 Status check_extents(const KeptRegion& region, const KeptPool& pool,
                      std::map<std::uint64_t, std::uint64_t>& taken) {
   const std::string& name = region.info.name;

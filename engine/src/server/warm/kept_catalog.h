@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a process leaves to the next one, and its form in bytes (remora_warm.proto).
+/// The data that a process leaves to the next one, and its encoding (remora_warm.proto).
 
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace remora::detail {
 struct KeptPool {
   std::uint64_t size_bytes = 0;
   std::uint64_t piece_bytes = 0;
-  std::uint64_t page_bytes = 0;  ///< a region takes whole ones
+  std::uint64_t page_bytes = 0;  ///< a region uses whole pages
   bool huge = false;
-  std::uint64_t address = 0;  ///< where the process had it mapped
+  std::uint64_t address = 0;  ///< where the process had mapped it
 };
 
 struct KeptRegion {
@@ -39,7 +39,7 @@ struct KeptCatalog {
   std::vector<KeptRegion> regions{};
 };
 
-/// A session that its client may attach again, or whose process may have memory mapped (shm).
+/// A session whose client may attach again, or whose process may have memory mapped (shm).
 struct KeptSession {
   std::uint64_t id = 0;
   std::string client_name{};
@@ -60,14 +60,14 @@ struct KeptSessions {
 [[nodiscard]] std::vector<std::byte> encode(const KeptCatalog& catalog);
 [[nodiscard]] std::vector<std::byte> encode(const KeptSessions& sessions);
 
-/// Also checks that the catalog is whole: every region is one that create could have made, the
-/// extents lie in pieces of the pool, are as long as the region, and none overlaps. Errors:
-/// kProtocol, kVersion; the subject says what is wrong.
+/// Also checks that the catalog is consistent: create() could have made every region, the extents
+/// lie in pieces of the pool, are as long as the region, and do not overlap. Errors: kProtocol,
+/// kVersion; the subject says what is wrong.
 Result<KeptCatalog> decode_catalog(std::span<const std::byte> bytes);
 /// Errors: kProtocol; the subject says what is wrong.
 Result<KeptSessions> decode_sessions(std::span<const std::byte> bytes);
 
-/// SHA-256. Empty where the library refuses it.
+/// The SHA-256 of the secret. Empty if the library refuses it.
 [[nodiscard]] std::string digest_of(std::uint64_t lane_secret);
 
 }  // namespace remora::detail

@@ -58,7 +58,8 @@ ProcessState state_of_process(std::uint64_t process_id, std::uint64_t began) noe
   const ProcessStat found = stat_of(process_id);
   if (found.state == '\0')
     return is_hidden(process_id) ? ProcessState::kRunning : ProcessState::kGone;
-  // The main thread alone may have ended. The others count as running: no state of theirs is here.
+  // The main thread alone may have ended. Then the others count as running: their state is not in
+  // this file.
   const bool ended = (found.state == 'Z' && found.threads <= 1) || found.state == 'X';
   if (ended || found.began != began) return ProcessState::kGone;
   return found.state == 'T' || found.state == 't' ? ProcessState::kStopped : ProcessState::kRunning;

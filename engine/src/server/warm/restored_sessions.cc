@@ -11,15 +11,15 @@ namespace remora::detail {
 
 namespace {
 
-/// Whether the process may write what it has mapped.
+/// Whether the process may still write the memory that it has mapped.
 bool may_write(const KeptSession& session) noexcept {
   if (session.transport != TransportKind::kShm) return false;
-  // Of a process in another PID namespace nothing is known but the time.
+  // Of a process in another PID namespace only the time is known.
   return session.process_id == 0 ||
          state_of_process(session.process_id, session.process_began) != ProcessState::kGone;
 }
 
-/// Whether the state of its process can be looked at.
+/// Whether the state of its process can be read.
 bool is_known(const KeptSession& session) noexcept {
   return session.transport == TransportKind::kShm && session.process_id != 0;
 }
@@ -42,7 +42,7 @@ std::optional<KeptSession> RestoredSessions::claim(const control::Resume& resume
   if (!session.resumable || session.client_name != client_name || session.proven != proven ||
       session.transport != transport)
     return std::nullopt;
-  // As ServerSession::may_be_resumed(): a client that has proven its name shows no secret.
+  // As in ServerSession::may_be_resumed(): a client that has proven its name sends no secret.
   if (!proven &&
       (session.secret_digest.empty() || session.secret_digest != digest_of(resume.lane_secret())))
     return std::nullopt;
@@ -87,7 +87,7 @@ RestoredSessions::Lapsed RestoredSessions::take_lapsed(Clock::time_point now,
       ++at;
       continue;
     }
-    // Its session goes on, and stays noted.
+    // Its session continues, and stays noted.
     if (is_known(at->second.session))
       lapsed_mappings_.push_back({.session = at->second.session, .noted = false});
     at = returning_.erase(at);

@@ -80,7 +80,7 @@ Result<SealedRecord> SealedRecord::create(const char* name) {
   if (::fchmod(fd.get(), 0600) != 0 || ::ftruncate(fd.get(), static_cast<off_t>(kFileBytes)) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return record_failed("sealed record");
-  // The first page gets its memory here: a store to the mapping cannot fail later.
+  // The first page gets its memory here, so that a later store to the mapping cannot fail.
   if (auto written = write_all(fd.get(), std::as_bytes(std::span{kRecordMagic}), 0); !written)
     return written.error();
   return map(std::move(fd));
@@ -107,7 +107,7 @@ std::uint64_t SealedRecord::commit_word() const noexcept {
   return little_endian(word);
 }
 
-/// One aligned store: a process that dies leaves the word of before or this one.
+/// One aligned store: a process that dies leaves either the former word or this one.
 void SealedRecord::set_commit_word(std::uint64_t word) noexcept {
   word = little_endian(word);
   __atomic_store(reinterpret_cast<std::uint64_t*>(page_.get() + kCommitWordAt), &word,
@@ -134,7 +134,7 @@ Result<std::vector<std::byte>> SealedRecord::read() {
     if (auto got = read_all(fd_.get(), header, at); !got) return got.error();
     const auto sequence = get_little_endian<std::uint64_t>(header.data());
     if (sequence % 2 != slot || word_of(sequence, header) != word) continue;
-    // From here on the header is the one that was committed: its CRC is in the commit word.
+    // From here on the header is the committed one: its CRC is in the commit word.
     if (get_little_endian<std::uint32_t>(header.data() + kVersionAt) != kVersion)
       return damaged("it is of another version");
     const auto length = get_little_endian<std::uint64_t>(header.data() + kLengthAt);
@@ -153,7 +153,7 @@ Status SealedRecord::write(std::span<const std::byte> payload) {
   if (payload.size() > kSlotBytes - kHeaderBytes)
     return Error{Code::kLimitExceeded, "sealed record"}.with_limit(payload.size(),
                                                                    kSlotBytes - kHeaderBytes);
-  // Of an earlier process that has spoiled its record the sequence is not known. Any does.
+  // The sequence of a process that has spoiled its record is unknown; any sequence is correct then.
   const Staged staged = stage(payload, sequence_ + 1);
   if (auto written = write_all(fd_.get(), payload, staged.offset_bytes + kHeaderBytes); !written)
     return written;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// Bytes that outlive this process: a memfd with two slots and a commit word. A process that dies
-/// at any instruction of write() leaves the record of before or the new one.
+/// at any instruction of write() leaves either the former record or the new one.
 ///
 /// | bytes | content |
 /// |---|---|
@@ -12,8 +12,8 @@
 ///
 /// Header of a slot: sequence (8 bytes), length of the payload (8), CRC32C of the payload (4),
 /// version of this table (4), zero (8). All numbers are little-endian. The record of sequence s is
-/// in slot s % 2. The commit word names one header by its CRC, so a damaged record is found, and
-/// never taken for an unfinished one: the record of before is not read in its place.
+/// in slot s % 2. The commit word names one header by its CRC, so damage is noticed and not taken
+/// for an unfinished write: the former record is not read in its place.
 
 #include <array>
 #include <cstddef>
@@ -32,7 +32,7 @@ namespace remora::detail {
 /// Owns the memfd. One process at a time writes it. Not thread-safe.
 class SealedRecord {
  public:
-  /// Longest payload, with its header. The memfd takes memory only for what was written.
+  /// The longest payload, with its header. The memfd uses memory only for written bytes.
   static constexpr std::uint64_t kSlotBytes = 64ULL << 20U;
   static constexpr std::uint64_t kFirstSlot = 4096;
   static constexpr std::uint64_t kHeaderBytes = 32;
@@ -41,25 +41,25 @@ class SealedRecord {
 
   /// An empty record. Errors: kSystem, kOutOfMemory.
   static Result<SealedRecord> create(const char* name);
-  /// A record that another process has made. Errors: kProtocol (the subject says what is wrong),
-  /// kSystem.
+  /// Opens a record that another process has made. Errors: kProtocol (the subject says what is
+  /// wrong), kSystem.
   static Result<SealedRecord> adopt(UniqueFd fd);
 
   /// The committed bytes. Errors: kNotFound: nothing is committed; kProtocol: they are damaged, or
   /// of another version (the subject says which); kSystem.
   Result<std::vector<std::byte>> read();
-  /// Commits `payload` in place of the record of before. Errors: kLimitExceeded, kOutOfMemory,
-  /// kSystem; the record of before stays.
+  /// Commits `payload` in place of the former record. Errors: kLimitExceeded, kOutOfMemory,
+  /// kSystem; then the former record stays.
   Status write(std::span<const std::byte> payload);
-  /// Nothing is committed any more: a later process reads kNotFound.
+  /// Removes the commitment: a later process reads kNotFound.
   void spoil() noexcept;
-  /// For one process at a time: a lock of this process (F_SETLK), which ends with it. Not an error:
-  /// false, and `holder` is the process that has it.
+  /// Locks the record for one process (F_SETLK); the lock ends with the process. False, which is no
+  /// error: another process, `holder`, has the lock.
   [[nodiscard]] bool try_lock(std::int64_t& holder) const noexcept;
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
-  /// What write() does, in order: the bytes of the slot, then the commit word by one store.
+  /// The steps of write(), in order: the bytes of the slot, then the commit word by one store.
   struct Staged {
     std::uint64_t offset_bytes = 0;
     std::array<std::byte, kHeaderBytes> header{};

@@ -22,7 +22,7 @@ constexpr const char* kCatalogName = "remora-catalog";
 constexpr const char* kSessionsName = "remora-sessions";
 constexpr std::string_view kPrefix = "remora-";
 
-/// A supervisor may start this process a moment before it has seen the end of the one before.
+/// A supervisor may start this process a moment before it has noticed the end of the previous one.
 constexpr std::chrono::seconds kHolderTime{10};
 constexpr std::chrono::milliseconds kHolderPause{20};
 
@@ -44,22 +44,23 @@ Result<UniqueFd> take_named(std::map<std::string, UniqueFd>& descriptors, const 
   return taken;
 }
 
-/// Whether the memory is damaged or missing. Any other error may be gone at the next start: too
+/// Whether the memory is damaged or missing. Any other error may not return at the next start: too
 /// little address space, too many mappings, a process that still serves the memory.
 bool is_lost(const Error& error) noexcept {
   return error.code() == Code::kProtocol || error.code() == Code::kNotFound;
 }
 
-/// Gives the pages of the pool back now: the supervisor may keep its descriptor a moment longer,
-/// and the new pool needs the memory. Not those of regions for shm: a client that has one mapped
-/// would read zeros, until it finds that its connection has ended.
+/// Releases the pages of the pool now: the supervisor may keep its descriptor a moment longer, and
+/// the new pool needs the memory. The pages of shm regions are not released: a client that has one
+/// mapped would read zeros, until it finds that its connection has ended.
 void give_back_pages(const UniqueFd& pool) noexcept {
   struct stat status {};
   if (pool && ::fstat(pool.get(), &status) == 0 && S_ISREG(status.st_mode))
     (void)::fallocate(pool.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, status.st_size);
 }
 
-/// Each memfd once: memory under two names would be two regions' memory.
+/// Checks that each memfd is there once: the same memory under two names would belong to two
+/// regions.
 Status check_distinct(const KeptMemory& kept) {
   std::set<std::pair<dev_t, ino_t>> files;
   const auto is_new = [&](int fd) {
@@ -80,8 +81,8 @@ Result<WarmMemory::Descriptors> WarmMemory::take(DescriptorStore& store) {
   Descriptors descriptors;
   for (StoredDescriptor& each : *taken) {
     UniqueFd fd{each.fd};
-    if (!std::string_view{each.name}.starts_with(kPrefix)) continue;  // not ours
-    // Of two with the same name neither is known to be the right one.
+    if (!std::string_view{each.name}.starts_with(kPrefix)) continue;  // not a name of this server
+    // If two have the same name, it is unknown which one is right.
     const auto [at, is_new] = descriptors.try_emplace(std::move(each.name), std::move(fd));
     if (!is_new) at->second.reset();
   }
@@ -126,7 +127,8 @@ Result<std::unique_ptr<WarmMemory>> WarmMemory::open(std::shared_ptr<DescriptorS
               warm->reason_);
     give_back_pages(pool);
   }
-  // What no region has: a process that ended has removed a region, or had not recorded it yet.
+  // Memory without a region: the previous process had removed the region, or had not recorded it
+  // yet.
   for (const std::string& name : names)
     if (!warm->stored_.contains(name)) warm->store_->remove(name);
   return warm;
@@ -141,7 +143,7 @@ WarmMemory::~WarmMemory() {
   if (!recorded) give_up();
 }
 
-/// One process at a time may use the memory.
+/// Only one process at a time may use the memory.
 Status WarmMemory::lock(const SealedRecord& catalog) const {
   const Deadline until = Clock::now() + kHolderTime;
   std::int64_t holder = 0;
@@ -229,7 +231,7 @@ Status WarmMemory::begin(const Pool& pool) {
   auto sessions = SealedRecord::create(kSessionsName);
   if (!sessions) return sessions.error();
   std::int64_t holder = 0;
-  (void)catalog->try_lock(holder);  // it is this process's own
+  (void)catalog->try_lock(holder);  // this process has made it
   catalog_.emplace(std::move(*catalog));
   sessions_.emplace(std::move(*sessions));
   if (auto status = write_sessions(); !status) return status;
@@ -293,7 +295,7 @@ Status WarmMemory::write_regions(std::span<const JournaledRegion> regions,
       kept.memory = region_memory_name(region.info.incarnation);
       kept.memory_address = reinterpret_cast<std::uint64_t>(region.memory);
       memories.insert(kept.memory);
-      // Before the catalog names it.
+      // Stored before the catalog names it.
       if (auto status = store(kept.memory, region.memory_fd); !status) return status;
     }
     catalog.regions.push_back(std::move(kept));
@@ -372,7 +374,7 @@ void WarmMemory::give_up() noexcept {
   while (!stored_.empty()) remove(std::string{*stored_.begin()});
 }
 
-/// A record that is behind must not be read: the next process begins with new memory.
+/// A record that is out of date must not be read: the next process begins with new memory.
 void WarmMemory::spoil(const Error& why) noexcept {
   catalog_->spoil();
   sessions_->spoil();

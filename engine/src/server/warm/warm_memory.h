@@ -1,8 +1,8 @@
 #pragma once
 
-/// The memory of a server beyond the life of its process: what the process before has left in the
-/// descriptor store, and what this process leaves to the next one. engine/docs/warm-restart.md says
-/// what is promised.
+/// The memory of a server beyond the life of its process: the descriptors that the previous process
+/// has left in the descriptor store, and those that this process leaves to the next one.
+/// engine/docs/warm-restart.md has the guarantees.
 ///
 /// | name in the store | descriptor |
 /// |---|---|
@@ -35,7 +35,7 @@
 
 namespace remora::detail {
 
-/// The memory that the process before has left, verified whole.
+/// The memory that the previous process has left, completely verified.
 struct KeptMemory {
   KeptCatalog catalog;
   KeptSessions sessions;
@@ -43,34 +43,34 @@ struct KeptMemory {
   std::vector<std::unique_ptr<SharedMemory>> own;  ///< of the regions of the catalog, in order
 };
 
-/// Thread-safe, but for open(), take_kept() and begin().
+/// Thread-safe, except open(), take_kept() and begin().
 class WarmMemory final : public RegionJournal {
  public:
-  /// Takes what the store has. Where that is no whole memory, it is given up, and the memory is
-  /// new: see reason(). After an error it stays stored. Errors: kUnsupported: there is no store;
-  /// kTimedOut: the process before still runs; kOutOfMemory and kSystem: it cannot be mapped or
-  /// read; those of DescriptorStore::take(). `ready_gauge`: set to 0 when the next process cannot
-  /// take the memory over any more; its registry outlives this.
+  /// Takes the descriptors of the store. If they are not a complete memory, they are given up, and
+  /// the memory is new: see reason(). After an error they stay stored. Errors: kUnsupported: there
+  /// is no store; kTimedOut: the previous process still runs; kOutOfMemory and kSystem: the memory
+  /// cannot be mapped or read; those of DescriptorStore::take(). `ready_gauge`: set to 0 when the
+  /// next process cannot take the memory over any more; its registry outlives this.
   static Result<std::unique_ptr<WarmMemory>> open(std::shared_ptr<DescriptorStore> store,
                                                   const config::Pool& options,
                                                   metrics::Gauge ready_gauge);
   WarmMemory(std::shared_ptr<DescriptorStore> store, metrics::Gauge ready_gauge)
       : store_{std::move(store)}, ready_gauge_{ready_gauge} {}
-  /// Where nothing was recorded, nothing stays stored.
+  /// If nothing was recorded, nothing stays stored.
   ~WarmMemory() override;
 
-  /// The memory of the process before, once; none: it is new.
+  /// The memory of the previous process, once; empty: the memory is new.
   [[nodiscard]] std::optional<KeptMemory> take_kept() {
     std::optional<KeptMemory> taken = std::move(kept_);
     kept_.reset();
     return taken;
   }
-  /// Why the memory is new; empty: it is that of the process before.
+  /// Why the memory is new; empty: it is that of the previous process.
   [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
   [[nodiscard]] std::uint64_t memory_id() const noexcept { return memory_id_; }
 
-  /// From now on the next process can take over `pool`, which is new where the memory is new.
-  /// Errors: those of SealedRecord::create() and DescriptorStore::store().
+  /// From now on the next process can take over `pool`, which is new if the memory is new. Errors:
+  /// those of SealedRecord::create() and DescriptorStore::store().
   Status begin(const Pool& pool);
 
   // RegionJournal.
@@ -78,16 +78,16 @@ class WarmMemory final : public RegionJournal {
   bool record(std::span<const JournaledRegion> regions, std::uint64_t next_epoch) noexcept override
       REMORA_EXCLUDES(mutex_);
   void record_nothing() noexcept override REMORA_EXCLUDES(mutex_);
-  /// The session's client may come back to it in the next process, until forget().
+  /// The session's client may return to it in the next process, until forget().
   void note(KeptSession session) noexcept REMORA_EXCLUDES(mutex_);
-  /// The session's client may not come back to it, but may have memory mapped: until forget().
+  /// The session's client may not return to it, but may have memory mapped: until forget().
   void forbid_resumption(std::uint64_t session_id) noexcept REMORA_EXCLUDES(mutex_);
-  /// Before anything of the session is given up.
+  /// Called before anything of the session is released.
   void forget(std::uint64_t session_id) noexcept REMORA_EXCLUDES(mutex_);
-  /// This process hands the memory over: what ends from now on ends for this process alone.
+  /// This process hands the memory over: sessions that end from now on end for this process only.
   void freeze() noexcept REMORA_EXCLUDES(mutex_);
   [[nodiscard]] bool frozen() const noexcept REMORA_EXCLUDES(mutex_);
-  /// The memory goes with this process: nothing is stored any more.
+  /// The memory ends with this process: nothing is stored any more.
   void give_up() noexcept REMORA_EXCLUDES(mutex_);
   /// Whether the next process can take the memory over.
   [[nodiscard]] bool ready() const noexcept REMORA_EXCLUDES(mutex_);

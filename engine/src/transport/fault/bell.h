@@ -6,8 +6,8 @@
 
 namespace remora::detail {
 
-/// Wakes the thread that sleeps on a lane or a channel, after a command has changed what it would
-/// see.
+/// Wakes the thread that sleeps on a lane or a channel, after a command has changed the state that
+/// it waits for.
 class FaultBell {
  public:
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(event_); }

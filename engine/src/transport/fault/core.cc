@@ -17,8 +17,8 @@ bool FaultCore::lets_connect() noexcept {
   return !refused;
 }
 
-/// Draws as often for each request, so that the faults of the next request depend neither on rates
-/// nor on those of this one.
+/// Draws the same number of times for each request, so that the faults of the next request depend
+/// neither on the rates nor on the faults of this one.
 FaultVerdict FaultCore::verdict(FaultSampler& sampler) noexcept {
   using Loss = FaultVerdict::Loss;
   FaultVerdict found;
@@ -103,7 +103,7 @@ void FaultCore::lose_connections() noexcept {
   std::vector<std::weak_ptr<FaultLink>> links;
   {
     const MutexLock lock{mutex_};
-    links.swap(links_);  // a connection that is cut stays cut
+    links.swap(links_);  // connections stay cut
   }
   for (const auto& weak : links)
     if (const auto link = weak.lock()) cut(*link);

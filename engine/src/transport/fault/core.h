@@ -1,7 +1,7 @@
 #pragma once
 
-/// What testing::FaultTransport shares with the lanes and connections that it wraps: which faults
-/// they are to have, by chance and by command, and which they have had.
+/// The state that testing::FaultTransport shares with the lanes and connections that it wraps: the
+/// faults to inject, by chance and by command, and the faults that were injected.
 
 #include <atomic>
 #include <cstdint>
@@ -20,10 +20,10 @@
 
 namespace remora::detail {
 
-/// One connection, as its lanes and the commands see it.
+/// One connection, for its lanes and for the commands.
 struct FaultLink {
   std::weak_ptr<transport::ClientEndpoint> endpoint;
-  std::atomic<bool> cut{false};  ///< nothing comes through any more
+  std::atomic<bool> cut{false};  ///< the connection carries nothing any more
 };
 
 /// The faults of one request.
@@ -46,14 +46,15 @@ class FaultCore {
   explicit FaultCore(const testing::FaultOptions& options) noexcept
       : seed_{options.seed}, rates_{options.rates} {}
 
-  /// A parent process made it.
+  /// Whether a parent process made it, before fork.
   [[nodiscard]] bool foreign() const noexcept { return made_in_ != this_process(); }
 
   // Called by the wrapped lanes and connections.
   [[nodiscard]] bool lets_connect() noexcept;
   [[nodiscard]] std::uint64_t next_lane() noexcept { return lanes_.fetch_add(1); }
   [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
-  /// Of the requests of a chain, up to the first that is lost. How many there are of these.
+  /// Decides the faults of the requests of a chain, up to the first request that is lost. Returns
+  /// the number of these requests.
   std::size_t judge(FaultSampler& sampler, std::span<FaultVerdict> verdicts) noexcept;
   [[nodiscard]] bool drops_answer(FaultSampler& sampler) noexcept;
   [[nodiscard]] bool holds_completions() const noexcept { return holds_completions_.load(); }
@@ -62,7 +63,7 @@ class FaultCore {
   [[nodiscard]] bool holds_answers() const noexcept { return holds_answers_.load(); }
   void add_bell(const std::shared_ptr<FaultBell>& bell);
   void add_link(const std::shared_ptr<FaultLink>& link);
-  /// Nothing comes over the connection any more; its session receives the error.
+  /// Nothing comes over the connection any more; its session receives an error.
   void cut(FaultLink& link) noexcept;
   void count(std::uint64_t Counts::*what, std::uint64_t times = 1) noexcept;
 
@@ -93,7 +94,7 @@ class FaultCore {
   mutable Mutex mutex_;
   Rates rates_ REMORA_GUARDED_BY(mutex_);
   Counts counts_ REMORA_GUARDED_BY(mutex_);
-  std::uint64_t attempts_ REMORA_GUARDED_BY(mutex_) = 0;  ///< to connect
+  std::uint64_t attempts_ REMORA_GUARDED_BY(mutex_) = 0;  ///< attempts to connect
   std::uint64_t refused_next_ REMORA_GUARDED_BY(mutex_) = 0;
   Deadline refused_until_ REMORA_GUARDED_BY(mutex_) = Deadline::min();
   FaultVerdict::Loss next_loss_ REMORA_GUARDED_BY(mutex_) = FaultVerdict::Loss::kNone;

@@ -78,9 +78,10 @@ class FaultEndpoint final : public ClientEndpoint {
   std::shared_ptr<FaultBell> bell_;
   FdSet events_;
   FaultSampler sampler_;
-  /// Come, and not given yet. Bounded by what may be unanswered, and one event.
+  /// Messages that were received and not delivered yet. At most one for each unanswered request,
+  /// and one event.
   std::deque<ControlMessage> waiting_;
-  std::optional<Error> ended_;  ///< why nothing more comes
+  std::optional<Error> ended_;  ///< the reason why nothing more comes
 };
 
 Result<std::optional<ControlMessage>> FaultEndpoint::receive() noexcept {
@@ -95,7 +96,8 @@ Result<std::optional<ControlMessage>> FaultEndpoint::receive() noexcept {
     if (core_->holds_answers()) core_->count(&FaultCore::Counts::answers_held);
     waiting_.push_back(std::move(**message));
   }
-  // In this order: the thread that releases answers changes the flag first, and rings then.
+  // In this order: the thread that releases answers changes the flag first and rings the bell after
+  // it.
   bell_->clear();
   if (!waiting_.empty() && !core_->holds_answers()) {
     std::optional<ControlMessage> first{std::move(waiting_.front())};
@@ -103,7 +105,7 @@ Result<std::optional<ControlMessage>> FaultEndpoint::receive() noexcept {
     if (!waiting_.empty()) bell_->ring();
     return first;
   }
-  if (ended_) return *ended_;  // what is held is lost with it
+  if (ended_) return *ended_;  // held messages are lost with it
   return std::optional<ControlMessage>{};
 }
 

@@ -25,7 +25,7 @@ Status check_rates(const FaultRates& rates, Operation operation) {
        {rates.refuse_connect, "refuse_connect: expected 0 to 1"},
        {rates.drop_answer, "drop_answer: expected 0 to 1"}}};
   for (const auto& [chance, what] : chances)
-    if (!(chance >= 0 && chance <= 1)) return wrong(what);  // not a number, too
+    if (!(chance >= 0 && chance <= 1)) return wrong(what);  // refuses NaN, too
   if (rates.delay_least < rates.delay_least.zero()) return wrong("delay_least is negative");
   if (rates.max_delay < rates.delay_least) return wrong("max_delay is below delay_least");
   if (rates.max_delay > kMaxFaultDelay) return wrong("max_delay is above one minute");

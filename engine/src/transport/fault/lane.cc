@@ -75,7 +75,7 @@ PostOutcome FaultLane::post(Chain chain, std::uint64_t first_sequence) noexcept 
   lost_ = true;
   cuts_ = last.loss == FaultVerdict::Loss::kConnection;
   if (!cuts_) core_->count(&Counts::lanes_lost);
-  bell_->ring();  // nothing else may wake the thread that sleeps on the lane
+  bell_->ring();  // otherwise the thread that sleeps on the lane may not wake
   return {.taken = chain.size()};
 }
 
@@ -86,10 +86,11 @@ void FaultLane::swallow(std::uint64_t first_sequence, std::size_t count) noexcep
   next_sequence_ = first_sequence + count;
 }
 
-/// In which order the first `sent` of the chain go. True: in another one than theirs.
+/// Puts the first `sent` requests of the chain in the order in which they are sent. True: the order
+/// has changed.
 bool FaultLane::put_in_order(Chain chain, std::size_t sent, std::size_t judged) noexcept {
   std::iota(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(sent), 0U);
-  const auto stays = [](const WorkRequest* request) {  // behind what it is about
+  const auto stays = [](const WorkRequest* request) {  // it stays behind its write
     return request->opcode == Opcode::kNotify || request->opcode == Opcode::kFlush;
   };
   const bool reorders =
@@ -123,7 +124,8 @@ PostOutcome FaultLane::send(std::uint64_t first_sequence, std::size_t sent,
   real_end_ = first_sequence + outcome.taken;
   next_sequence_ = first_sequence + (reordered ? sent : outcome.taken);
   if (outcome.error == 0 || !reordered) return outcome;
-  // A count cannot tell the caller which of them the lane did not take: they fail one by one.
+  // The caller cannot learn from a count which requests the lane did not take: they fail one by
+  // one.
   for (std::size_t i = outcome.taken; i < sent; ++i)
     at(first_sequence + order_[i]) = {.known = true, .status = CompletionStatus::kFlushed};
   lost_ = true;
@@ -144,7 +146,7 @@ void FaultLane::absorb() noexcept {
   }
 }
 
-/// `place`: the real lane's sequence.
+/// `place`: the sequence on the real lane.
 void FaultLane::settle(std::uint64_t place, CompletionStatus status,
                        std::uint32_t vendor_error) noexcept {
   const std::uint64_t sequence = sequence_at_[place & mask_];
@@ -182,7 +184,7 @@ std::size_t FaultLane::poll(std::span<LaneCompletion> completions) noexcept {
       count_lost(request);
       status = CompletionStatus::kFlushed;
     }
-    // One completion stands for those before it that went well.
+    // One completion covers the successful requests before it.
     if (count != 0 && status == CompletionStatus::kSuccess &&
         completions[count - 1].status == CompletionStatus::kSuccess)
       completions[count - 1].sequence = reported_;
@@ -193,11 +195,12 @@ std::size_t FaultLane::poll(std::span<LaneCompletion> completions) noexcept {
   return count;
 }
 
-/// Of a lane that a fault has ended. Nothing, until all requests that were sent have landed.
+/// Reports the requests of a lane that a fault has ended. Reports none until the real lane has
+/// completed all requests that were sent.
 std::size_t FaultLane::report_lost(std::span<LaneCompletion> completions) noexcept {
   if (real_done_ != real_end_) return 0;
   // The session learns of the lost connection over control, and moves the lane to its error state.
-  // Not before now: that would end the requests that are to land.
+  // Not earlier: that would end requests that the real lane must complete.
   if (std::exchange(cuts_, false)) core_->cut(*link_);
   if (link_->cut.load() && !in_error_.load(std::memory_order_acquire)) return 0;
   std::size_t count = 0;
@@ -254,7 +257,7 @@ void FaultLane::close_later() noexcept {
     real_->close();
 }
 
-/// False: it was closed before.
+/// False: the lane was closed before.
 bool FaultLane::leave() noexcept {
   if (std::exchange(closed_, true)) return false;
   for (; reported_ != next_sequence_; ++reported_) count_lost(at(reported_));

@@ -16,7 +16,7 @@ namespace remora::transport {
 
 /// Posts requests on the real lane, unless a fault loses them, and reports their completions when
 /// they are due, in the order in which they were posted. When the lane ends, requests that it has
-/// not reported are lost; it reports that when the real lane no longer touches their memory.
+/// not reported are lost; it reports them when the real lane no longer accesses their memory.
 /// exception: Request is the record of one request.
 class FaultLane final : public Lane {
  public:
@@ -55,12 +55,12 @@ class FaultLane final : public Lane {
   /// A request that was posted and has not been reported.
   struct Request {
     bool sent = false;
-    bool known = false;  ///< the real lane has reported it, or it was never sent
+    bool known = false;  ///< it is reported by the real lane, or was never sent
     bool hold = false;
     bool held_counted = false;
     CompletionStatus status = CompletionStatus::kSuccess;
     std::uint32_t vendor_error = 0;
-    std::uint64_t releases = 0;  ///< when it was posted
+    std::uint64_t releases = 0;  ///< value of FaultCore::releases() when it was posted
     std::chrono::nanoseconds delay{0};
     Deadline due = Deadline::min();
   };
@@ -90,7 +90,7 @@ class FaultLane final : public Lane {
   std::uint64_t mask_;
   std::vector<std::uint64_t> sequence_at_;  ///< by the real lane's sequence
   std::vector<std::uint64_t> results_;
-  std::vector<detail::FaultVerdict> verdicts_;  // of a chain, as the next two
+  std::vector<detail::FaultVerdict> verdicts_;  // of a chain, as are the next two members
   std::vector<std::uint32_t> order_;
   std::vector<const WorkRequest*> chain_;
   std::uint64_t next_sequence_ = 0;
@@ -99,8 +99,8 @@ class FaultLane final : public Lane {
   std::uint64_t real_done_ =
       0;  ///< sequence after the last of these that the real lane has reported
   Deadline timer_due_ = Deadline::min();
-  bool lost_ = false;  ///< by a fault; nothing is sent any more
-  bool cuts_ = false;  ///< and takes the connection with it, when what was sent is done
+  bool lost_ = false;  ///< a fault ended the lane; nothing is sent any more
+  bool cuts_ = false;  ///< cuts the connection once all sent requests are done
   bool loss_reported_ = false;
   bool closed_ = false;
   std::atomic<bool> in_error_{false};

@@ -4,8 +4,8 @@
 
 namespace remora::detail {
 
-/// Numbers that follow from a seed and the place they are for. Source: Steele, Lea and Flood, "Fast
-/// splittable pseudorandom number generators", 2014 (splitmix64).
+/// Random numbers that depend on a seed and on the place where they are used. Source: Steele, Lea
+/// and Flood, "Fast splittable pseudorandom number generators", 2014 (splitmix64).
 class FaultSampler {
  public:
   enum class Place : std::uint8_t { kConnect, kLane, kOrder, kAnswer };
@@ -13,7 +13,7 @@ class FaultSampler {
       : state_{mixed(mixed(seed) + mixed(ordinal * 4 + static_cast<std::uint64_t>(place)))} {}
 
   std::uint64_t next() noexcept { return mixed(state_ += 0x9e3779b97f4a7c15U); }
-  /// Draws once, whatever the chance is.
+  /// Draws one number, whatever the chance is.
   bool draw(double chance) noexcept {
     return static_cast<double>(next() >> 11U) * 0x1.0p-53 < chance;
   }

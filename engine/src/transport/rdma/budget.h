@@ -10,10 +10,11 @@
 
 namespace remora::transport::rdma {
 
-/// A number of things that may be had at once, counted exactly. Thread-safe, lock-free.
+/// A bounded count of objects, counted exactly. Thread-safe, lock-free.
 class Budget {
  public:
-  /// `limit` 0: no bound. `what`: the operation that is refused. `subject` says what to change.
+  /// `limit` 0: no bound. `what`: the operation that is refused at the bound. `subject` tells the
+  /// operator which setting to change.
   Budget(Operation what, std::string subject, std::uint64_t limit)
       : what_{what}, subject_{std::move(subject)}, limit_{limit} {}
 
@@ -29,7 +30,7 @@ class Budget {
   std::atomic<std::uint64_t> used_{0};
 };
 
-/// Of the bytes of regions that grants have registered, over all devices. `limit` 0: no bound.
+/// The budget of region bytes that grants have registered, over all devices. `limit` 0: no bound.
 [[nodiscard]] inline std::shared_ptr<Budget> registered_bytes_budget(std::uint64_t limit) {
   return std::make_shared<Budget>(Operation{"registered bytes"}, "limits.registered_bytes_max",
                                   limit);

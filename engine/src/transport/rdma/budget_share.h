@@ -11,22 +11,23 @@
 
 namespace remora::transport::rdma {
 
-/// Some of a budget, given back on destruction. Movable.
+/// A part of a budget, given back on destruction. Movable.
 class BudgetShare {
  public:
-  /// All of it or nothing. Errors: kLimitExceeded, with what would be had and what may be.
+  /// Takes all of `count` or nothing. Errors: kLimitExceeded, with the count that would be reached
+  /// and the limit.
   [[nodiscard]] static Result<BudgetShare> take(std::shared_ptr<Budget> budget,
                                                 std::uint64_t count);
-  /// Counts without a look at the limit: for what is needed before a client can be refused.
+  /// Counts without a check of the limit: for what is needed before a client can be refused.
   [[nodiscard]] static BudgetShare count(std::shared_ptr<Budget> budget,
                                          std::uint64_t count) noexcept;
   BudgetShare(BudgetShare&& other) noexcept
       : budget_{std::move(other.budget_)}, count_{std::exchange(other.count_, 0)} {}
   BudgetShare& operator=(BudgetShare&& other) noexcept;
   ~BudgetShare() { give_back(); }
-  /// `more`, of the same budget, is given back with this one.
+  /// From now on this share also gives back `more`, which is of the same budget.
   void join(BudgetShare more) noexcept { count_ += std::exchange(more.count_, 0); }
-  /// So many of them will never be given back: they stay counted.
+  /// `count` of them will never be given back: they stay counted.
   void lose(std::uint64_t count) noexcept { count_ -= std::min(count_, count); }
 
  private:

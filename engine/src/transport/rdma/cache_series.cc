@@ -19,7 +19,8 @@ using verbs::MrCacheCounters;
 
 using SeriesKey = std::pair<const metrics::Registry*, std::string>;
 struct AllSeries {
-  // Held while series come and go: those of a new engine wait until those of the last have gone.
+  // Held while series are added and removed: the series of a new engine wait until those of the
+  // last engine have gone.
   remora::detail::Mutex mutex;
   std::map<SeriesKey, std::weak_ptr<CacheSeries>> by_key REMORA_GUARDED_BY(mutex);
 };
@@ -31,7 +32,7 @@ constexpr std::uint64_t MrCacheCounters::*kGrowing[] = {
     &MrCacheCounters::unmapped,   &MrCacheCounters::remapped,     &MrCacheCounters::removed,
     &MrCacheCounters::explicitly, &MrCacheCounters::registrations};
 
-/// What only grows; what is pinned now is the caller's to add.
+/// Adds the counters, which only grow; the caller adds the bytes that are pinned now.
 void add_growing(CacheNumbers& to, const CacheNumbers& more) {
   for (const auto counter : kGrowing) to.counters.*counter += more.counters.*counter;
   for (const auto& [number, count] : more.counters.failures) to.counters.failures[number] += count;
@@ -73,7 +74,7 @@ void CacheSeries::leave(Member& member) noexcept {
   std::erase(members_, &member);
   try {
     add_growing(gone_, member.read_());
-  } catch (const std::bad_alloc&) {  // its counts are lost
+  } catch (const std::bad_alloc&) {  // the counts of the cache are lost
   }
 }
 
@@ -91,7 +92,7 @@ CacheNumbers CacheSeries::sum() const {
 
 namespace {
 
-/// A fixed set: whatever else a provider answers is "other".
+/// A fixed set of labels: every other errno is counted as "other".
 constexpr std::array<std::pair<const char*, int>, 4> kNamedErrnos{
     {{"EAGAIN", EAGAIN}, {"EFAULT", EFAULT}, {"EINVAL", EINVAL}, {"ENOMEM", ENOMEM}}};
 

@@ -1,8 +1,8 @@
 #pragma once
 
-/// The series of kept registrations: one set for a device in a registry, however many engines have
-/// caches of it. What they show is the sum; what a cache counted stays after it has gone, for as
-/// long as another one is there.
+/// The series of cached registrations: one set for each device in a registry, for all engines that
+/// have caches of the device. They show the sum over the caches; the counts of a cache that has
+/// gone stay as long as another cache exists.
 
 #include <cstdint>
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace remora::transport::rdma {
 
-/// The counters of one cache, and of decisions that were made without asking it.
+/// The counters of one cache, and of decisions that were made without asking the cache.
 struct CacheNumbers {
   verbs::MrCacheCounters counters;
   std::uint64_t refusals = 0;
@@ -30,7 +30,7 @@ class CacheSeries {
   class Member {
    public:
     Member() = default;
-    /// `read` is called by any thread until this has gone. Series that the registry refuses are
+    /// Any thread calls `read` until this object is destroyed. Series that the registry refuses are
     /// missing, and the log says so.
     Member(const std::shared_ptr<metrics::Registry>& registry, const std::string& device,
            std::function<CacheNumbers()> read);
@@ -56,7 +56,7 @@ class CacheSeries {
   mutable remora::detail::Mutex mutex_;
   std::vector<Member*> members_ REMORA_GUARDED_BY(mutex_);
   CacheNumbers gone_ REMORA_GUARDED_BY(mutex_);
-  std::vector<metrics::CallbackHandle> handles_;  // call sum(): they go first
+  std::vector<metrics::CallbackHandle> handles_;  // they call sum(), so they are destroyed first
 };
 
 }  // namespace remora::transport::rdma

@@ -13,13 +13,13 @@
 
 namespace remora::transport::rdma {
 
-/// Memory that is registered here while the device is there.
+/// Memory that is registered with the device while the device is there.
 struct ClientDomain::Memory {
   explicit Memory(std::span<std::byte> registered) noexcept : bytes{registered} {}
   const std::span<std::byte> bytes;
   remora::detail::Mutex mutex;
   std::optional<verbs::MemoryRegion> region REMORA_GUARDED_BY(mutex);
-  bool over REMORA_GUARDED_BY(mutex) = false;  ///< its handle has gone
+  bool over REMORA_GUARDED_BY(mutex) = false;  ///< its handle is destroyed
 
   std::optional<verbs::MemoryRegion> take(bool for_good) {
     const remora::detail::MutexLock lock{mutex};
@@ -84,7 +84,7 @@ Status ClientDomain::arrive(const verbs::Device& device) {
   const remora::detail::MutexLock arriving{arriving_};
   if (const verbs::ProtectionDomain now = domain(); !now.empty()) {
     if (now.device() == device) return {};
-    now.device().mark_gone();  // it has returned before it was missed
+    now.device().mark_gone();  // it has returned before its loss was noticed
     leave();
   }
   auto made = device.allocate_domain();
@@ -109,13 +109,13 @@ Status ClientDomain::arrive(const verbs::Device& device) {
   for (const auto& cache : caches) cache->arrive(*made);
   arrivals_.fetch_add(1);
   if (domain() == *made) return {};
-  // It has gone again meanwhile: what leave() has not seen is given back here.
+  // The device has gone again meanwhile: release here what leave() has not seen.
   for (const auto& memory : memories) (void)memory->take(false);
   for (const auto& cache : caches) cache->leave();
   return gone();
 }
 
-/// What the device has is destroyed by the reaper, which may take the device long.
+/// The reaper destroys the device's objects, since destruction may be slow.
 void ClientDomain::leave() noexcept {
   struct Left {
     std::vector<verbs::MemoryRegion> regions;
@@ -180,7 +180,7 @@ Result<std::unique_ptr<Registration>> ClientDomain::register_bytes(std::span<std
   if (domain.empty()) return gone();
   const auto memory = std::make_shared<Memory>(bytes);
   Status made = memory->register_in(domain);
-  // What is kept and idle stands back for what is asked for.
+  // Deregister idle cached registrations and try once more.
   if (!made && made.error().code() == Code::kOutOfMemory && trim())
     made = memory->register_in(domain);
   if (!made) return made.error();

@@ -22,13 +22,13 @@
 namespace remora::transport::rdma {
 
 /// The protection domain of all sessions of this process on the device of one name; on an iWARP
-/// device, of those with one server (local_access.h). When the device
-/// goes, everything in it is given back at once; the registrations stay known, and are made anew
-/// when a session connects over the device again. Thread-safe.
+/// device, of the sessions with one server (local_access.h). When the device goes, everything in it
+/// is released at once; the registrations stay recorded, and are made again when a session connects
+/// over the device again. Thread-safe.
 class ClientDomain final : public MemoryDomain {
  public:
-  /// The same object for a device that has returned under its name. **Blocks** while memory is
-  /// registered anew. Errors: kProvider, kOutOfMemory.
+  /// Returns the same object for a device that has returned under its name. **Blocks** while memory
+  /// is registered again. Errors: kProvider, kOutOfMemory.
   static Result<std::shared_ptr<ClientDomain>> of(const verbs::Device& device,
                                                   const verbs::Address& peer);
   ClientDomain(std::string device, const std::optional<verbs::Address>& server)
@@ -41,11 +41,12 @@ class ClientDomain final : public MemoryDomain {
   void show_counters(metrics::Registry& registry) noexcept override;
   void look() noexcept override;
 
-  /// Empty: the device has gone.
+  /// The protection domain; empty: the device has gone.
   [[nodiscard]] verbs::ProtectionDomain domain() const;
   [[nodiscard]] const std::string& device() const noexcept { return device_; }
   [[nodiscard]] Reaper& reaper() noexcept { return reaper_; }
-  /// How often the device has come: a registration made before the last time has another key now.
+  /// How often the device has come: a registration that was made before the last arrival has
+  /// another key now.
   [[nodiscard]] std::uint64_t arrivals() const noexcept { return arrivals_.load(); }
 
  private:
@@ -59,7 +60,7 @@ class ClientDomain final : public MemoryDomain {
   [[nodiscard]] Error gone() const noexcept;
 
   const std::string device_;
-  const std::optional<verbs::Address> server_;                     ///< of iWARP devices
+  const std::optional<verbs::Address> server_;                     ///< of an iWARP device's domain
   remora::detail::Mutex arriving_ REMORA_ACQUIRED_BEFORE(mutex_);  ///< one arrival at a time
   mutable remora::detail::Mutex mutex_;
   verbs::ProtectionDomain domain_ REMORA_GUARDED_BY(mutex_);

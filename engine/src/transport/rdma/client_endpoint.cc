@@ -49,7 +49,7 @@ using rdma::LaneConnection;
 
 class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails {
  public:
-  /// `rails`: null where all lanes go over one device.
+  /// `rails`: null when all lanes go over one device.
   RdmaClientEndpoint(std::shared_ptr<ClientDomain> domain, ControlBuffers buffers,
                      verbs::Connection connection, std::shared_ptr<FdSet> events,
                      verbs::Address peer, const config::RdmaSettings& settings,
@@ -81,7 +81,7 @@ class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails 
     if (message && message->has_value()) return message;
     Status status = message ? check_connections() : Status{message.error()};
     if (status) return message;
-    look();  // it may have ended because the device goes
+    look();  // the channel may have ended because the device goes
     return status.error();
   }
   void look() noexcept override {
@@ -105,7 +105,7 @@ class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails 
     Result<std::unique_ptr<Lane>> lane = gone();
     const std::vector<ClientRail> to_try = rails_->of_lane(lanes_opened_);
     for (const ClientRail& rail : to_try) {
-      // A rail that does not answer leaves time for another one.
+      // A rail that does not answer must leave time for another rail.
       const bool last = &rail == &to_try.back();
       const auto left = deadline - Clock::now();
       lane = open_lane_over(rail, ticket, depth, last ? deadline : Clock::now() + left / 2);
@@ -143,13 +143,13 @@ class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails 
       return Error{Code::kConnectionLost, "lane on another device than its session"};
     auto port = device.query_port(connector->port());
     if (!port) return port.error();
-    // Every request can complete on its own, signaled or not, when the lane breaks.
+    // When the lane breaks, each request can have a completion of its own, signaled or not.
     auto queue = device.create_completion_queue(
         {.depth = depth_max, .events = true, .vector = rdma::next_completion_vector(device)});
     if (!queue) return queue.error();
     verbs::QueuePairBuilder<verbs::Rc> builder{rdma::thread_domain(domain), *queue, *queue};
     builder.receive_depth(1)
-        .rnr_retry_count(7)  // for ever: the operation's deadline ends it
+        .rnr_retry_count(7)  // retries without end: the operation's deadline ends the wait
         .access(verbs::Access::kNone);
     if (auto status = rdma::apply(settings_, device, connector->port(), builder); !status)
       return status.error();
@@ -177,7 +177,7 @@ class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails 
     return keep_lane(rail, std::move(*connection), std::move(*queue),
                      std::min(port->max_message_bytes, kMaxTransferBytes), *fits, said.lane);
   }
-  /// The lane of a connection that the server has accepted.
+  /// Makes the lane of a connection that the server has accepted.
   Result<std::unique_ptr<Lane>> keep_lane(const ClientRail& rail, verbs::Connection connection,
                                           verbs::CompletionQueue queue,
                                           std::uint32_t transfer_bytes_max, std::uint32_t depth,
@@ -265,7 +265,8 @@ class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails 
   [[nodiscard]] static Error gone() noexcept {
     return Error{Code::kConnectionLost, "RDMA device"}.with_reason(Reason::kPeerGone);
   }
-  /// By the thread that receives. The lanes end by themselves, when the session is interrupted.
+  /// Called by the thread that receives. The lanes end by themselves, when the session is
+  /// interrupted.
   void leave_device() noexcept {
     const remora::detail::MutexLock sending{sending_};
     const remora::detail::MutexLock lock{mutex_};
@@ -277,7 +278,7 @@ class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails 
   }
   [[nodiscard]] Status check_connections() {
     const remora::detail::MutexLock lock{mutex_};
-    // Lanes first: a lane that ends tells which rail has failed.
+    // Lanes first: the end of a lane tells which rail has failed.
     Status status;
     for (const auto& lane : lanes_) {
       const remora::detail::MutexLock lane_lock{lane->mutex};
@@ -287,14 +288,15 @@ class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails 
     if (!status) return status;
     return check(channel_->connection, peer_);
   }
-  /// Takes events; an error when one of them ended the connection.
+  /// Takes the events of `connection`; returns an error when one of them has ended it.
   [[nodiscard]] Status check(verbs::Connection& connection,
                              const verbs::Address& peer) const noexcept {
     while (true) {
       auto event = connection.next_event();
       if (!event) return event.error();
       if (const auto& failure = connection.failure()) {
-        // A server that ends a session disconnects all of its lanes, whatever rail has failed.
+        // A server that ends a session disconnects all of its lanes, so a disconnect does not tell
+        // which rail has failed.
         if (rails_ != nullptr && failure->kind != verbs::ConnectionEvent::Kind::kDisconnected)
           rails_->plan().set_failed(peer.host(), Clock::now());
         return failure->error(peer);
@@ -311,17 +313,17 @@ class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails 
   /// Held while a message is sent. Not on the data path.
   remora::detail::Mutex sending_ REMORA_ACQUIRED_BEFORE(mutex_);
   remora::detail::Mutex mutex_;
-  /// Nothing after leave_device(). The thread that receives uses it without a mutex, and changes it
-  /// with both; its events are taken, and it is disconnected, with mutex_.
+  /// Empty after leave_device(). The thread that receives reads it without a mutex, and changes it
+  /// with both mutexes; its events are taken, and it is disconnected, with mutex_ held.
   std::optional<ControlRemains> channel_;
   std::vector<std::shared_ptr<LaneConnection>> lanes_ REMORA_GUARDED_BY(mutex_);
-  std::shared_ptr<RkeyTable>
-      keys_;  ///< null: one key for all lanes; used, as the next, by the thread that opens lanes
+  /// Null: one key for all lanes. Used, as lanes_opened_, by the thread that opens lanes.
+  std::shared_ptr<RkeyTable> keys_;
   std::uint32_t lanes_opened_ = 0;
-  std::vector<std::string> addresses_;  ///< of the server, of each lane; with rails
+  std::vector<std::string> addresses_;  ///< the server's address of each lane; with rails
 };
 
-/// A step of connecting that has run out of time says why, where verbs/ does not.
+/// The time-out of a step of connecting, with its reason where verbs/ gives none.
 Error timed_out_as(const Error& error, Reason reason) noexcept {
   const bool bare = error.code() == Code::kTimedOut && error.reason() == Reason::kNone;
   return bare ? error.with_reason(reason) : error;
@@ -404,8 +406,8 @@ Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
   return connect_by({.connector = std::move(*connector)}, peer, options, deadline, stale);
 }
 
-/// Tries each address of the server that is known, those that answered last first; then each over
-/// another device, where the host has one: a path may be dead that has a route.
+/// Tries each known address of the server, the last to answer first; then tries each address over
+/// another device if the host has one, since a path may be dead although it has a route.
 Result<std::unique_ptr<ClientEndpoint>> connect_over_rails(const Uri& uri,
                                                            const ConnectOptions& options,
                                                            Deadline deadline) {
@@ -417,7 +419,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_over_rails(const Uri& uri,
   const ClientRails::Options how = rails_options(options, uri.port);
   const std::vector<RailAddress> addresses = plan.in_order();
   if (addresses.empty()) return named.error();
-  std::map<std::string, std::vector<std::string>> tried;  // devices, by address
+  std::map<std::string, std::vector<std::string>> tried;  // the devices tried, by address
   const std::size_t rounds = ClientRails::usable_devices(choice, how).size() > 1 ? 2 : 1;
   Result<std::unique_ptr<ClientEndpoint>> endpoint =
       Error{Code::kUnreachable, "rails"}.with_subject(uri.host);
@@ -426,7 +428,8 @@ Result<std::unique_ptr<ClientEndpoint>> connect_over_rails(const Uri& uri,
     std::vector<std::string>& over = tried[address];
     const auto peer = verbs::Address::parse(address, uri.port);
     if (!peer || (attempt >= addresses.size() && over.empty())) continue;
-    // Half of the time that is left, and all of it for the last: most attempts answer at once.
+    // An attempt has half of the time that is left, and the last attempt all of it: most attempts
+    // answer at once.
     const bool last = attempt + 1 == rounds * addresses.size();
     const Clock::time_point now = Clock::now();
     const Deadline until = last ? deadline : now + (deadline - now) / 2;

@@ -19,7 +19,7 @@ using config::RdmaProtection;
 constexpr std::chrono::seconds kProbeTimeHardware{2};
 constexpr std::chrono::seconds kProbeTimeSoftware{10};
 
-/// What devices have answered: they do not change while this process lives.
+/// The findings about devices, which do not change while this process lives.
 WindowFindings findings_of(const verbs::Device& device) {
   struct Known {
     remora::detail::Mutex mutex;

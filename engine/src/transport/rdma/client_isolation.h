@@ -1,6 +1,7 @@
 #pragma once
 
-/// What keeps the clients of a server apart on each of its devices, and why just that.
+/// The choice of the mechanism that isolates the clients of a server on each of its devices, with
+/// its reason.
 
 #include <string>
 #include <string_view>
@@ -14,25 +15,27 @@
 
 namespace remora::transport::rdma {
 
-/// The mechanisms.
+/// Names of the mechanisms.
 inline constexpr std::string_view kRegistrations = "registrations";
 inline constexpr std::string_view kWindows = "windows";
-/// What an error of this choice has as the beginning of its subject.
+/// The subject of an error of this choice begins with this key.
 inline constexpr std::string_view kProtectionKey = "transports.rdma_protection";
 
-/// From what was asked for, and what was found. Errors: kUnsupported: windows were asked for, and
-/// do not keep clients apart; the subject says which check says so, and what to write instead.
+/// The choice, from the configuration and the findings. Errors: kUnsupported: the configuration
+/// asks for windows, which do not isolate clients on the device; the subject names the failed check
+/// and the value to configure instead.
 [[nodiscard]] Result<DeviceProtection> protection_of(std::string device,
                                                      config::RdmaProtection wanted,
                                                      const WindowFindings& findings);
 
-/// For each of `devices`, in that order. Asks them where the answer depends on them: **blocks**
-/// for two seconds each at most, ten where the kernel does the work; a device answers once in a
-/// process. Errors: those of protection_of(), with a line in the log that says all that was found.
+/// Chooses for each of `devices`, in that order. Tests the devices if the choice depends on the
+/// result: **blocks** at most two seconds for each device, ten if the kernel implements the device;
+/// each device is tested once in a process. Errors: those of protection_of(); the log then has a
+/// line with all findings.
 [[nodiscard]] Result<std::vector<DeviceProtection>> choose_protection(
     config::RdmaProtection wanted, const std::vector<verbs::Device>& devices);
 
-/// Logs what was chosen, and why; a warning where clients are not kept apart.
+/// Logs the choice and its reason; as a warning when clients are not isolated.
 void log_protection(config::RdmaProtection wanted, const DeviceProtection& chosen);
 
 }  // namespace remora::transport::rdma

@@ -14,12 +14,14 @@ namespace remora::transport::rdma {
 
 namespace {
 
-/// For all routes to one address of the server: what does not answer in that time is no rail now.
+/// Time for all routes to one address of the server: an address that does not answer in it is no
+/// rail now.
 constexpr std::chrono::milliseconds kAddressTime{1000};
-/// Of the time that is left, for the search of all rails: then there are lanes to open.
+/// The search of all rails may take one part in so many of the time that is left, since lanes are
+/// opened after it.
 constexpr int kSearchShare = 4;
 
-/// From now on, one of `count` equal shares of the time until `until`.
+/// The deadline at the end of the first of `count` equal shares of the time until `until`.
 Deadline share_of(Deadline until, std::size_t count) {
   const Clock::time_point now = Clock::now();
   const Clock::duration left = std::max(until - now, Clock::duration::zero());
@@ -122,11 +124,11 @@ Result<std::shared_ptr<ClientDomain>> ClientRails::take_device(const verbs::Conn
   return ClientDomain::of(device, peer);
 }
 
-/// The route of the host, if it leads over a device that no rail has, else one over such a device;
-/// where the host's route is silent, over any.
+/// The route of the host, if it leads over a device that no rail has; otherwise a route over such a
+/// device; if the host's route does not answer, a route over any device.
 Result<ClientRails::Route> ClientRails::find_route(const verbs::Address& peer,
                                                    Deadline deadline) const {
-  // Half for the other devices: a host may have many that do not reach the server.
+  // Half of the time is for the other devices: a host may have many that do not reach the server.
   auto routed =
       verbs::Connector::resolve(peer, share_of(deadline, 2), options_.route, *options_.provider);
   if (routed && !uses(routed->device().name())) return Route{.connector = std::move(*routed)};
@@ -143,8 +145,8 @@ Result<ClientRails::Route> ClientRails::find_route(const verbs::Address& peer,
   return Route{.connector = std::move(*routed)};
 }
 
-/// Errors: those of resolving; kUnsupported: neither the device here nor that of the server is one
-/// that no rail has yet.
+/// Errors: those of resolving; kUnsupported: the client's device and the server's device
+/// already have a rail each.
 Result<ClientRail> ClientRails::find_over(const RailAddress& to, Deadline deadline) const {
   const auto peer = verbs::Address::parse(to.address, options_.port);
   if (!peer) return peer.error();
@@ -180,8 +182,8 @@ std::size_t ClientRails::find(Deadline deadline) {
     }
     auto rail = find_over(each, std::min(share_of(until, with_this), Clock::now() + kAddressTime));
     if (rail) {
-      // From here on a lane over it tells whether it works. Where no lane is left for it, it is not
-      // looked for again.
+      // From here on a lane over the rail shows whether it works. If no lane is left for the rail,
+      // it is not searched again.
       plan_->set_spare(each.address);
       log::debug("rdma: rail {} from {} to {} ({})", rails_.size(), rail->shown->device,
                  each.address, each.device);
@@ -198,8 +200,9 @@ std::size_t ClientRails::find(Deadline deadline) {
   return turns_.size();
 }
 
-/// The lanes go over the first usable addresses of the plan, or, while one of these does not
-/// answer, over another one; over an address that is left out only where there is no other.
+/// Assigns lanes to the first usable addresses of the plan. While one of them does not answer, its
+/// lane goes over another usable address; a lane goes over a left-out address only if there is no
+/// other.
 void ClientRails::take_turns() {
   homes_ = plan_->usable();
   const auto is_usable = [this](const std::string& address) {
@@ -251,7 +254,7 @@ void ClientRails::set_failed(const ClientRail& rail, bool refused) {
 }
 
 void ClientRails::look(Clock::time_point now) noexcept {
-  // The control thread looks once a second where the lease is 10 s or more, and an answer takes
+  // The control thread looks once a second if the lease is 10 s or more, and an answer takes
   // several looks.
   constexpr std::chrono::seconds kProbeTime{3};
   if (!probe_) {

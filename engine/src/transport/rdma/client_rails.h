@@ -1,6 +1,6 @@
 #pragma once
 
-/// The rails of one connection of a client's session: which devices its lanes go over.
+/// The rails of one connection of a client's session: the devices that its lanes use.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,13 +22,13 @@
 
 namespace remora::transport::rdma {
 
-/// One rail, with all that opening a lane on it needs.
+/// One rail, with everything that is needed to open a lane on it.
 struct ClientRail {
   verbs::Address peer;
   std::shared_ptr<ClientDomain> domain;
-  std::size_t column = 0;  ///< of the keys of local memory
+  std::size_t column = 0;  ///< the device's column in the table of local keys
   std::shared_ptr<const LaneRail> shown;
-  std::optional<verbs::Address> source{};  ///< here, of its connections; none: that of the route
+  std::optional<verbs::Address> source{};  ///< local address of connections; none: by route
 };
 
 /// Thread safety: find(), of_lane() and set_failed() by the thread that opens lanes; look() by the
@@ -41,20 +41,20 @@ class ClientRails {
     bool hardware_only = false;
     const verbs::Provider* provider = &verbs::Provider::system();
   };
-  /// The rail over `device` to `peer`, whose name is `server_device`, if that is known. **Blocks**
+  /// The rail over `device` to `peer`, whose name is `server_device`, empty if unknown. **Blocks**
   /// while memory is registered. Errors: those of RailDomain::add().
   static Result<ClientRail> make_rail(RailDomain& memory, std::shared_ptr<ClientDomain> device,
                                       const verbs::Address& peer, std::string server_device);
-  /// Names of devices of the host that may be rails.
+  /// Names of the host's devices that may be rails.
   [[nodiscard]] static std::vector<std::string> usable_devices(const RailChoice& choice,
                                                                const Options& options);
   struct Route {
     verbs::Connector connector;
     std::optional<verbs::Address> source{};  ///< see ClientRail
   };
-  /// A route for a connection to `peer`: that of the host, if it answers in half of the time and
-  /// leads over a device of the choice, else one from an address of another device. Not over the
-  /// devices in `tried`. **Blocks** until `deadline`. Errors: those of resolve_over().
+  /// A route for a connection to `peer`: the host's route, if it answers in half of the time and
+  /// leads over a device of the choice; otherwise a route from an address of another device.
+  /// Devices in `tried` are not used. **Blocks** until `deadline`. Errors: those of resolve_over().
   static Result<Route> route_to(const verbs::Address& peer, const RailChoice& choice,
                                 const std::vector<std::string>& tried, Deadline deadline,
                                 const Options& options);
@@ -72,19 +72,19 @@ class ClientRails {
   [[nodiscard]] RailPlan& plan() const noexcept { return *plan_; }
   [[nodiscard]] const std::shared_ptr<RailDomain>& memory() const noexcept { return memory_; }
 
-  /// Looks for as many rails as the plan allows: the first one, and one over each further address
-  /// of the server that answers, over another device here if there is one that reaches it. Returns
-  /// how many there may be, also of those that do not answer now: at least 1. **Blocks**, at most
-  /// for a quarter of the time until `deadline`, in which each address and device has its share.
+  /// Looks for as many rails as the plan allows: the first rail, and a rail for each further
+  /// address of the server that answers, over another local device if one reaches the address.
+  /// Returns the number of rails, counting those that do not answer now: at least 1. **Blocks**, at
+  /// most for a quarter of the time until `deadline`, which the addresses and devices share.
   std::size_t find(Deadline deadline);
-  /// The rails that a lane is to be opened over, until one takes it: first that of
-  /// rails_of_lanes(); those that have failed since they were found go last. At least one.
+  /// The rails over which to try to open a lane, in order, until one succeeds: first the rail that
+  /// rails_of_lanes() assigns; rails that have failed since they were found are last. At least one.
   [[nodiscard]] std::vector<ClientRail> of_lane(std::size_t lane) const;
-  /// A lane could not be opened over it. `refused`: the server takes none there.
+  /// A lane could not be opened over `rail`. `refused`: the server does not take a lane there.
   void set_failed(const ClientRail& rail, bool refused);
 
-  /// Asks an address that has failed whether it is there again, without waiting for the answer.
-  /// Each call takes one step of that at most: address, route.
+  /// Asks a failed address whether it can be reached again, without waiting for the answer. Each
+  /// call takes at most one step of that: resolving the address, then the route.
   void look(Clock::time_point now = Clock::now()) noexcept;
 
  private:
@@ -107,8 +107,8 @@ class ClientRails {
   const std::string first_address_;
   std::vector<ClientRail> rails_;
   std::vector<RailAddress> homes_;
-  std::vector<std::size_t> turns_;  ///< of lanes: numbers of rails_
-  std::optional<Probe> probe_;      ///< of the thread that receives
+  std::vector<std::size_t> turns_;  ///< by lane: an index into rails_
+  std::optional<Probe> probe_;      ///< used by the thread that receives
 };
 
 }  // namespace remora::transport::rdma

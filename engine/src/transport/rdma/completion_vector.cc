@@ -13,7 +13,7 @@ namespace remora::transport::rdma {
 
 namespace {
 
-/// How many processors are near the device; 0: the kernel does not say.
+/// The number of processors on the device's memory node; 0: the kernel does not report it.
 std::uint32_t near_processors(const verbs::Device& device) {
   std::ifstream file{"/sys/class/infiniband/" + std::string{device.name()} +
                      "/device/local_cpulist"};
@@ -60,7 +60,7 @@ int next_completion_vector(const verbs::Device& device) {
   if (found == known.devices.end())
     found = known.devices.emplace(std::string{device.name()}, Turns{near_processors(device)}).first;
   Turns& turns = found->second;
-  // A device of that name may have come back with more or fewer.
+  // A device that has returned under this name may have another number of vectors.
   const std::uint32_t all = std::max(1U, device.completion_vector_count());
   const std::uint32_t usable = turns.near == 0 ? all : std::min(all, turns.near);
   return static_cast<int>(turns.next++ % usable);

@@ -116,7 +116,7 @@ Result<std::optional<ControlMessage>> ControlBuffers::receive(
   if (!message || message->has_value()) return message;
   if (auto taken = receive_queue_.take_events(); !taken) return taken.error();
   if (auto status = receive_queue_.arm(); !status) return status.error();
-  // What arrived before arming makes no event.
+  // A message that arrived before arming makes no event.
   return take_one(pair);
 }
 

@@ -17,26 +17,27 @@ namespace remora::transport::rdma {
 
 /// Buffers and completion queues of one end of a control channel; made before its queue pair.
 ///
-/// send() by one thread at a time, receive() by one other.
+/// Thread safety: one thread at a time calls send(), one other thread receive().
 class ControlBuffers {
  public:
   static Result<ControlBuffers> create(const verbs::ProtectionDomain& domain);
 
   [[nodiscard]] verbs::QueuePairBuilder<verbs::Rc> builder() const;
-  /// Before the connection is asked for or accepted: the peer may send at once.
+  /// Posts the receives. Called before the connection is requested or accepted, since the peer may
+  /// send at once.
   Status post_receives(verbs::QueuePair<verbs::Rc>& pair);
 
-  /// Waits for a free buffer. Errors: kTimedOut (there is none: the peer does not take what was
-  /// sent), kConnectionLost, kProvider.
+  /// Waits for a free buffer. Errors: kTimedOut (no buffer is free: the peer does not take the
+  /// messages that were sent), kConnectionLost, kProvider.
   Status wait_for_room(Deadline deadline) noexcept;
   /// Errors: those of wait_for_room().
   Status send(verbs::QueuePair<verbs::Rc>& pair, std::span<const std::byte> message,
               Deadline deadline) noexcept;
-  /// Errors: kConnectionLost, kProtocol, kProvider.
+  /// The next message; empty: none has arrived. Errors: kConnectionLost, kProtocol, kProvider.
   Result<std::optional<ControlMessage>> receive(verbs::QueuePair<verbs::Rc>& pair) noexcept;
-  /// Waits until everything sent has completed, at most until `deadline`.
+  /// Waits until all sends have completed, at most until `deadline`.
   void flush(Deadline deadline) noexcept;
-  /// Readable when receive() has something to say, once it has said "nothing yet".
+  /// Readable when receive() has a message or an error, after it has returned an empty result.
   [[nodiscard]] int event_fd() const noexcept { return receive_queue_.event_fd(); }
 
  private:
@@ -52,14 +53,15 @@ class ControlBuffers {
   Status collect_sends() noexcept;
   Result<std::optional<ControlMessage>> take_one(verbs::QueuePair<verbs::Rc>& pair) noexcept;
 
-  std::vector<std::byte> bytes_;  // receives, then sends
+  std::vector<std::byte> bytes_;  // the receive buffers, then the send buffers
   std::optional<verbs::MemoryRegion> memory_;
   verbs::CompletionQueue send_queue_;
   verbs::CompletionQueue receive_queue_;
   std::vector<std::size_t> free_sends_;
 };
 
-/// What is left of a control channel: its buffers go after the queue pair that may write to them.
+/// The remainder of a control channel. The buffers are destroyed after the queue pair, which may
+/// write to them.
 struct ControlRemains {
   ControlBuffers buffers;
   verbs::Connection connection;

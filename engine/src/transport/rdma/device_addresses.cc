@@ -60,8 +60,8 @@ Result<verbs::Device> find_device(const std::string& name, const verbs::Provider
 Result<verbs::Connector> resolve_over(const std::string& device, const verbs::Address& peer,
                                       Deadline deadline, const verbs::ConnectorOptions& options,
                                       const verbs::Provider& provider) {
-  // What does not lead there, or is silent, is given up after this time, so that the others get
-  // some: the host keeps a route over a port that has no carrier.
+  // The time for a route that does not answer, so that other routes get some of the time: the host
+  // keeps a route over a port without a carrier.
   constexpr std::chrono::milliseconds kAddressTime{300};
   if (device.empty()) return verbs::Connector::resolve(peer, deadline, options, provider);
   const auto now = Clock::now();
@@ -78,7 +78,7 @@ Result<verbs::Connector> resolve_over(const std::string& device, const verbs::Ad
                                           from, provider);
     if (made && made->device().name() == device) return made;
   }
-  // It may only need more time.
+  // The route may only need more time.
   if (!routed && routed.error().code() == Code::kTimedOut) {
     routed = verbs::Connector::resolve(peer, deadline, options, provider);
     if (!routed || routed->device().name() == device) return routed;

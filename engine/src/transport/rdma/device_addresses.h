@@ -1,6 +1,6 @@
 #pragma once
 
-/// The IP addresses of RDMA devices, and connecting from a device of choice.
+/// The IP addresses of RDMA devices, and connecting over a chosen device.
 
 #include <string>
 #include <vector>
@@ -14,8 +14,9 @@
 
 namespace remora::transport::rdma {
 
-/// Those by which other hosts reach the device: of its active Ethernet ports, without link-local
-/// and loopback ones, each once. Their ports are 0. Empty where it has none, or does not tell.
+/// The addresses by which other hosts reach the device: those of its active Ethernet ports, without
+/// link-local and loopback addresses, each once. Their ports are 0. Empty if the device has none,
+/// or does not report them.
 [[nodiscard]] std::vector<verbs::Address> addresses_of(const verbs::Device& device);
 
 /// The device of the host that the connection manager knows by that name. Errors: kNotFound;
@@ -23,9 +24,9 @@ namespace remora::transport::rdma {
 [[nodiscard]] Result<verbs::Device> find_device(
     const std::string& name, const verbs::Provider& provider = verbs::Provider::system());
 
-/// A route to `peer` over the device of that name: the one that the host's routing takes, if it
-/// leads over that device and answers soon, else one from each of the device's addresses in turn.
-/// Empty name: the route that the host takes. **Blocks** until `deadline`. Errors: those of
+/// A route to `peer` over the device of that name: the route that the host's routing takes, if it
+/// leads over that device and answers soon; otherwise a route from each of the device's addresses
+/// in turn. Empty name: the host's route. **Blocks** until `deadline`. Errors: those of
 /// verbs::Connector::resolve(); kNotFound (no such device); kUnreachable (no address of the device
 /// reaches the peer).
 [[nodiscard]] Result<verbs::Connector> resolve_over(

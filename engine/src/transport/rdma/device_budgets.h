@@ -1,6 +1,7 @@
 #pragma once
 
-/// How many registrations and windows a server may hold on its RDMA devices, and how many it holds.
+/// Limits of the registrations and windows that a server holds on its RDMA devices, and their
+/// numbers.
 
 #include <cstdint>
 #include <functional>
@@ -16,15 +17,15 @@
 
 namespace remora::transport::rdma {
 
-/// The budgets of a server: one for all of its devices where the configuration says how many, else
-/// one for each, of as many as the device says. Thread-safe.
+/// The budgets of a server: one for all of its devices if the configuration sets a limit, otherwise
+/// one for each device, with the limit that the device reports. Thread-safe.
 class DeviceBudgets {
  public:
-  /// `configured` 0: what the device can do. `key`: the configuration's, for errors.
+  /// `configured` 0: the device's own limit. `key`: the key of the configuration, for errors.
   DeviceBudgets(Operation what, std::string_view key, std::uint64_t configured)
       : what_{what}, key_{key}, configured_{configured} {}
   [[nodiscard]] std::shared_ptr<Budget> of(std::string_view device, std::uint64_t max_device);
-  /// Over all devices.
+  /// The number in use over all devices.
   [[nodiscard]] std::uint64_t used() const;
 
  private:

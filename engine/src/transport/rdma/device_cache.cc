@@ -26,13 +26,13 @@ namespace {
 
 using verbs::MrLease;
 
-/// After a registration failed, none is tried for so long: each would cost a system call, and what
-/// it lacks (memlock, most often) does not come back at once. The same holds for memory that cannot
-/// be kept.
+/// The pause after a failed registration, in which the cache tries none: each try would cost a
+/// system call, and the cause (most often the limit of locked memory) does not end at once. The
+/// same pause holds for memory that cannot be cached.
 constexpr std::chrono::seconds kPause{1};
 
-/// Of the limit of locked memory, the part that kept registrations may have: slots, sessions and
-/// what the application registers need theirs.
+/// Cached registrations may use one part in so many of the limit of locked memory: slots, sessions
+/// and registrations of the application need the rest.
 constexpr std::uint64_t kLimitShare = 4;
 
 std::uint64_t budget(std::uint64_t asked_bytes) noexcept {
@@ -43,8 +43,8 @@ std::uint64_t budget(std::uint64_t asked_bytes) noexcept {
   return std::min<std::uint64_t>(asked_bytes, limit.rlim_cur / kLimitShare);
 }
 
-/// Buffers that were refused a moment ago: asking again costs several system calls. Thread-safe; a
-/// lost entry costs one question.
+/// Buffers that were refused less than a pause ago: another try costs several system calls.
+/// Thread-safe; a lost entry costs one more try.
 class Refused {
  public:
   [[nodiscard]] bool holds(const std::byte* at, std::int64_t now) const noexcept {
@@ -73,11 +73,11 @@ class Refused {
   std::array<Entry, 256> entries_;
 };
 
-/// Lets calls use a cache that another thread takes away: one atomic add and one subtraction a
-/// call, and no waiting but by the thread that takes it.
+/// Lets calls use a cache that another thread may close. A call costs one atomic addition and one
+/// subtraction; only the thread that closes waits.
 class Rundown {
  public:
-  /// False: it has been taken away.
+  /// False: the cache is closed.
   [[nodiscard]] bool enter() noexcept {
     users_.fetch_add(1);
     if (open_.load()) return true;
@@ -88,7 +88,7 @@ class Rundown {
     const std::uint32_t before = users_.fetch_sub(1);
     REMORA_ASSERT_HOT(before > 0, "a call that has entered leaves once");
   }
-  /// On return no call uses it, and none will before open().
+  /// On return no call uses the cache, and none will before open().
   void close() noexcept {
     constexpr std::chrono::microseconds kClosePause{50};
     open_.store(false);
@@ -182,7 +182,7 @@ class RdmaRegistrationCache final : public DeviceCache {
     const bool unkept = error.code() == Code::kUnsupported;
     if (!unkept) failures_.fetch_add(1, std::memory_order_relaxed);
     if (unkept || error.system_errno() == EFAULT) refused_.add(bytes.data(), until);
-    // A spent budget and a late answer say nothing of the next.
+    // An exhausted budget and a missed deadline do not predict the next try.
     if (error.system_errno() != ENOMEM && error.system_errno() != EAGAIN) return;
     paused_until_.store(until, std::memory_order_relaxed);
     if (!warned_.exchange(true, std::memory_order_relaxed))
@@ -197,11 +197,11 @@ class RdmaRegistrationCache final : public DeviceCache {
   mutable Rundown rundown_;
   std::optional<verbs::MrCache> cache_;  ///< used within rundown_
   Refused refused_;
-  std::atomic<std::uint64_t> refusals_{0};  ///< without asking the cache again
+  std::atomic<std::uint64_t> refusals_{0};  ///< refusals without asking the cache again
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::int64_t> paused_until_{0};
   std::atomic<bool> warned_{false};
-  std::optional<CacheSeries::Member> series_;  // reads the cache: it goes first
+  std::optional<CacheSeries::Member> series_;  // it reads the cache, so it is destroyed first
 };
 
 }  // namespace
@@ -223,7 +223,7 @@ std::shared_ptr<DeviceCache> make_cache(const verbs::ProtectionDomain& domain,
               "{}: registrations are not kept, memory that is not registered is copied: {}", device,
               cache->why_not_automatic());
   if (options.registry != nullptr) {
-    // Another engine of the process may have said it already.
+    // Another engine of the process may have reported it already.
     auto known = options.registry->gauge(
         "remora_client_mr_cache_automatic",
         "1: changes of mappings are noticed and registrations kept; 0: they are not",

@@ -28,8 +28,8 @@ std::string one_after_another(const std::vector<std::string>& names) {
   return text;
 }
 
-/// Why the device is not taken; nothing where it is. `open`: null where the connection manager does
-/// not know it.
+/// The reason why the device is left out; empty: it is taken. `open`: null if the connection
+/// manager does not know the device.
 std::optional<std::string> why_left_out(std::string_view name, const verbs::Device* open,
                                         const std::vector<std::string>& wanted,
                                         const verbs::Device& bound) {
@@ -62,7 +62,7 @@ Result<DeviceChoice> choose_devices(const std::vector<std::string>& wanted,
   const auto listed = verbs::devices(provider);
   if (!listed)
     return wanted.empty() ? listed.error() : listed.error().with_subject(one_after_another(wanted));
-  // A listener on one address needs no other device opened.
+  // A listener on one address needs to open no other device.
   std::vector<verbs::Device> open{bound};
   if (bound.empty()) {
     auto known = verbs::connection_manager_devices(provider);

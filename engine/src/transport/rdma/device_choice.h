@@ -1,6 +1,6 @@
 #pragma once
 
-/// The RDMA devices of the host that a server serves, and why it leaves the others out.
+/// The RDMA devices of the host that a server uses, and why it leaves the others out.
 
 #include <optional>
 #include <string>
@@ -22,15 +22,15 @@ struct DeviceChoice {
   std::vector<LeftOutDevice> left_out;
 };
 
-/// Why the connection manager cannot make reliable connections (RC) over the device; nothing where
-/// it can.
+/// The reason why the connection manager cannot make reliable connections (RC) over the device;
+/// empty: it can.
 [[nodiscard]] std::optional<std::string> why_unusable(const verbs::Device& device);
 /// Whether the device carries out atomics.
 [[nodiscard]] bool has_atomics(const verbs::Device& device) noexcept;
 
 /// `bound`: the device that has the address of the listener, which is taken if `wanted` allows it.
-/// Empty: the address is every device's, and all are taken that can serve. `wanted`: names; empty:
-/// any. Errors: kNotFound: none is taken, and the subject says why.
+/// Empty: the listener is bound to all devices, and all that can serve are taken. `wanted`: names;
+/// empty: any device. Errors: kNotFound: no device is taken, and the subject says why.
 [[nodiscard]] Result<DeviceChoice> choose_devices(
     const std::vector<std::string>& wanted, const verbs::Device& bound,
     const verbs::Provider& provider = verbs::Provider::system());

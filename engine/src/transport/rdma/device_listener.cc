@@ -16,10 +16,10 @@ namespace remora::transport::rdma {
 
 namespace {
 
-/// Between two looks for a device that has gone; the pause doubles.
+/// The first pause between two searches for a device that has gone; the pause doubles.
 constexpr std::chrono::milliseconds kFirstPause{100};
 constexpr std::chrono::milliseconds kMaxPause{2000};
-/// Between two looks at the host's devices.
+/// The pause between two reads of the list of the host's devices.
 constexpr std::chrono::seconds kListPause{1};
 
 void note_left_out(DeviceStates& states, const DeviceChoice& choice) {
@@ -86,11 +86,11 @@ Result<std::unique_ptr<DeviceListener>> DeviceListener::open(Plan plan,
   return made;
 }
 
-/// A name may stand for addresses of other interfaces, too.
+/// A name may resolve to addresses of other interfaces, too.
 Result<verbs::ConnectionListener> DeviceListener::bind() const {
   Result<verbs::ConnectionListener> listener = Error{Code::kNotFound, "rdma_bind_addr"};
   for (const verbs::Address& each : plan_.addresses) {
-    // Clients of a server that has gone and returned come back at the same time.
+    // Clients of a server that has gone and returned reconnect at the same time.
     constexpr int kBacklog = 1024;
     listener = verbs::ConnectionListener::bind(each, kBacklog, *plan_.provider);
     if (listener || listener.error().code() == Code::kAddressInUse) break;
@@ -139,7 +139,7 @@ Result<bool> DeviceListener::register_pool(std::span<const MemoryStretch> pieces
   std::uint64_t all_bytes = 0;
   for (const MemoryStretch& piece : pool_) all_bytes += piece.length_bytes;
   const remora::detail::MutexLock lock{mutex_};
-  std::uint64_t before = 0;  // devices that have it
+  std::uint64_t before = 0;  // devices that have registered it
   const PoolProgress tell = [&, devices = served_.size()](std::uint64_t done_bytes) {
     if (on_step) on_step((before * all_bytes + done_bytes) / devices);
   };
@@ -268,7 +268,7 @@ void DeviceListener::lose_gone() {
   }
 }
 
-/// Destroying what a device has may take long, and the control thread does not wait for that.
+/// Destroying the objects of a device may take long, so the control thread hands them over.
 void DeviceListener::lose(Served served) {
   const std::string name{served.device.name()};
   states_->set({.device = name,
@@ -335,7 +335,7 @@ Status DeviceListener::try_restore() {
   auto choice = choose_devices(plan_.wanted, listener ? listener->device() : verbs::Device{},
                                *plan_.provider);
   if (!choice) return choice.error();
-  // A device that has just come may get its addresses, and so its GIDs, later.
+  // A device that has just returned may get its addresses, and so its GIDs, later.
   const Status fits = leave_out_unfit(plan_.settings, *choice);
   if (!fits) return fits;
   if (!every_address_) note_left_out(*states_, *choice);

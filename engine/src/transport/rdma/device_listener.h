@@ -3,11 +3,12 @@
 /// A listener of the connection manager and the devices that it serves; follows devices that go and
 /// come back.
 ///
-/// A device goes when its driver is removed or it fails for good. Its asynchronous events, the
-/// events of its connections and a look at the host's devices once a second tell. Then all of it is
-/// given back, since the removal of a driver may wait for that, and another thread looks for the
-/// device with growing pauses: binds the address again, and registers the pool again where grants
-/// are windows.
+/// A device goes when its driver is removed or it fails for good. The listener learns that from the
+/// device's asynchronous events, from the events of its connections, and from the list of the
+/// host's devices, which it reads once a second. Then it releases everything on the device, since
+/// the removal of a driver may wait for that. Another thread searches for the device with growing
+/// pauses; when the device is back, it binds the address again, and registers the pool again if
+/// grants are windows.
 
 #include <chrono>
 #include <memory>
@@ -36,54 +37,54 @@
 
 namespace remora::transport::rdma {
 
-/// The control thread calls, and another one where a function says so. exception: Plan has options,
-/// Served and Remains are records of single devices.
+/// The control thread calls all functions, another thread only those that say so. exception: Plan
+/// has options, Served and Remains are records of single devices.
 class DeviceListener {
  public:
   struct Plan {
-    std::vector<verbs::Address> addresses;  ///< the first that a device has is taken
+    std::vector<verbs::Address> addresses;  ///< the first address that a device has is used
     std::vector<std::string> wanted;        ///< names of devices; empty: any
     config::RdmaProtection protection = config::RdmaProtection::kAuto;
     std::shared_ptr<RegistrationBudgets> registrations;
     std::shared_ptr<WindowBudgets> windows;
     std::shared_ptr<Budget> bytes{};  ///< see LeasedMemory::Budgets
-    config::RdmaSettings settings{};  ///< devices whose ports lack them are left out
+    config::RdmaSettings settings{};  ///< devices whose ports do not have them are left out
     const verbs::Provider* provider = &verbs::Provider::system();
   };
   /// Errors: those of ConnectionListener::bind(), choose_devices(), probe_session() and
-  /// choose_protection(); those of check_ports(), where no device has what is set.
+  /// choose_protection(); those of check_ports(), if no device fits the settings.
   static Result<std::unique_ptr<DeviceListener>> open(Plan plan,
                                                       std::shared_ptr<DeviceStates> states,
                                                       std::shared_ptr<Reaper> reaper);
 
-  /// Readable when next_request() or look() has something to do.
+  /// Readable when next_request() or look() has an event to handle.
   [[nodiscard]] int event_fd() const noexcept { return events_.get(); }
-  /// With the port that was taken. Any thread.
+  /// The address, with the port that was taken. Any thread.
   [[nodiscard]] const verbs::Address& address() const noexcept { return address_; }
-  /// Devices that serve at the start, and those of them with atomics. Any thread.
+  /// The devices that serve at the start, and those of them with atomics. Any thread.
   [[nodiscard]] const std::vector<std::string>& names() const noexcept { return names_; }
   [[nodiscard]] const std::vector<std::string>& atomic_domains() const noexcept {
     return atomic_domains_;
   }
   [[nodiscard]] const std::shared_ptr<DeviceStates>& states() const noexcept { return states_; }
 
-  /// See ListenerDevices::register_pool(). While the server starts.
+  /// See ListenerDevices::register_pool(). Called while the server starts.
   Result<bool> register_pool(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
                              const std::stop_token& stop, const PoolProgress& on_step = {});
 
-  /// Errors: those of ConnectionListener::next_request(), but for a device that goes.
+  /// Errors: those of ConnectionListener::next_request(), except the errors of a device that goes.
   Result<std::optional<verbs::ConnectionRequest>> next_request();
   [[nodiscard]] bool serves(const verbs::Device& device) const;
-  /// Those that serve now. Any thread.
+  /// The devices that serve now. Any thread.
   [[nodiscard]] std::vector<verbs::Device> devices() const;
   /// The pool's memory on the device; null: grants there are registrations.
   [[nodiscard]] std::shared_ptr<const LeasedMemory> leased(const verbs::Device& device) const;
-  /// Takes the events of all devices. What they say of connections is for take_failures().
+  /// Takes the events of all devices. take_failures() returns what they report of connections.
   void look();
   [[nodiscard]] std::vector<DeviceFailure> take_failures();
-  /// True: restore() is to be called, by another thread.
+  /// True: another thread must call restore().
   [[nodiscard]] bool must_restore();
-  /// Looks for devices that are missing. Any thread. **Blocks** while the pool is registered.
+  /// Searches for devices that are missing. Any thread. **Blocks** while the pool is registered.
   void restore();
 
  private:
@@ -93,7 +94,7 @@ class DeviceListener {
     DeviceProtection protection;
     std::shared_ptr<const LeasedMemory> leased;
   };
-  /// What goes with a device.
+  /// The objects that are released with a device.
   struct Remains {
     std::optional<verbs::ConnectionListener> listener;
     std::optional<Served> served;
@@ -119,7 +120,7 @@ class DeviceListener {
   const std::shared_ptr<Reaper> reaper_;
   FdSet events_;
   verbs::Address address_;
-  bool every_address_ = false;  ///< the listener is of no device alone
+  bool every_address_ = false;  ///< the listener is not bound to one device
   std::vector<std::string> names_;
   std::vector<std::string> atomic_domains_;
   /// Set while the server starts.

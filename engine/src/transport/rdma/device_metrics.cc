@@ -16,7 +16,7 @@ namespace remora::transport::rdma {
 namespace {
 
 /// Counters of trouble and of traffic, under the drivers' own names; each driver has some of them.
-/// Bounded, so that a driver with hundreds costs no more series.
+/// A fixed list, so that a driver with hundreds of counters adds no further series.
 constexpr std::array<std::string_view, 37> kEvents{
     // traffic
     "rcvd_pkts", "rdma_recvs", "rdma_sends", "sent_pkts",
@@ -35,7 +35,8 @@ constexpr std::array<std::string_view, 37> kEvents{
     // the link
     "link_downed", "port_rcv_errors", "port_xmit_discards", "symbol_error", "link_error_recovery"};
 
-/// Of 4 bytes each. Source: the InfiniBand architecture, PortCounters.
+/// The counters of transferred data count units of 4 bytes. Source: the InfiniBand architecture,
+/// PortCounters.
 constexpr double kDataUnitBytes = 4;
 
 double value_of(const verbs::PortCounter& counter, double unit) {
@@ -77,9 +78,9 @@ void show_device_counters(metrics::Registry& registry, const std::string& device
     auto handle = show_counter(registry, device, counter);
     // Another session has exported the device: nothing is read again.
     if (!handle && handle.error().code() == Code::kAlreadyExists) return;
-    // One that the driver lists and does not have would be a series without a value.
+    // A counter that the driver lists but does not have would be a series without a value.
     if (handle && verbs::read_port_counter(counter))
-      handle->release();  // captures nothing that ends
+      handle->release();  // the callback captures nothing that ends
     else if (handle)
       handle->reset();
     else if (handle.error().code() == Code::kLimitExceeded)
@@ -93,7 +94,7 @@ void show_device_counters(metrics::Registry& registry, const std::string& device
               "{}: the registry has no room for {} of its counters: raise "
               "RegistryOptions::series_max",
               device, left_out);
-} catch (const std::exception& failed) {  // no memory
+} catch (const std::exception& failed) {  // out of memory
   log::warn({"metrics.no_counters", "device reason"}, "{}: its own counters are not shown: {}",
             device, failed.what());
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Series of what RDMA devices count by themselves: on the server the device alone sees one-sided
-/// operations, and on both sides the device alone sees retransmissions.
+/// Series of the counters of RDMA devices: on the server only the device sees one-sided operations,
+/// and on both sides only the device sees retransmissions.
 
 #include <cstddef>
 #include <string>
@@ -15,10 +15,10 @@ class Registry;
 
 namespace remora::transport::rdma {
 
-/// Exports the counters of all ports of `device` that the curated list names, for the life of
-/// `registry`; a device that the registry shows already stays as it is. The counters are read at
-/// each scrape; NaN once the device has gone. What cannot be shown is missing, and the log says
-/// why.
+/// Exports the counters of all ports of `device` that are in the list of device_metrics.cc, for the
+/// life of `registry`; a device that is already exported stays as it is. The counters are read at
+/// each scrape; NaN once the device has gone. A counter that cannot be exported is missing, and the
+/// log says why.
 void show_device_counters(metrics::Registry& registry, const std::string& device,
                           std::string_view folder = verbs::kDevicesFolder) noexcept;
 

@@ -17,11 +17,12 @@ namespace remora::transport::rdma {
 
 namespace {
 
-/// Keys of one partition differ in the highest bit alone, which tells full from limited members.
+/// The keys of a partition differ only in the highest bit, which distinguishes full from limited
+/// members.
 constexpr std::uint16_t kPartitionBits = 0x7fff;
 constexpr std::uint16_t kFullMember = 0x8000;
 
-/// `there`: what the port has instead.
+/// The error for a port without the configured value. `there`: the values that the port has.
 Error not_there(const config::RdmaSettings& setting, const verbs::Device& device, std::uint8_t port,
                 const std::string& there) {
   return Error{Code::kNotFound, "rdma setting that the port does not have"}.with_subject(
@@ -29,7 +30,7 @@ Error not_there(const config::RdmaSettings& setting, const verbs::Device& device
       std::string{device.name()} + ", which has " + (there.empty() ? "none" : there));
 }
 
-/// "0xffff, 0x8001", as many as an error has room for.
+/// "0xffff, 0x8001", with as many keys as an error has room for.
 std::string list_of(const std::vector<std::uint16_t>& pkeys) {
   constexpr std::size_t kMaxListed = 3;
   std::string text;
@@ -42,7 +43,7 @@ std::string list_of(const std::vector<std::uint16_t>& pkeys) {
   return text;
 }
 
-/// "0-3, 7", as many as an error has room for.
+/// "0-3, 7", with as many rows as an error has room for.
 std::string list_of(const std::set<std::uint32_t>& rows) {
   constexpr std::size_t kMaxRanges = 4;
   std::string text;
@@ -63,7 +64,7 @@ Result<std::uint16_t> index_of_pkey(std::uint16_t pkey, const verbs::Device& dev
   const auto attributes = device.query_port(port);
   if (!attributes) return attributes.error();
   // A port may be a full and a limited member of one partition. Two limited members do not reach
-  // each other, so the full membership comes first; the kernel prefers it, too.
+  // each other, so the key of the full membership is preferred, as in the kernel.
   std::optional<std::uint16_t> limited;
   std::vector<std::uint16_t> others;
   for (std::uint16_t index = 0; index < attributes->pkey_table_length; ++index) {
@@ -104,7 +105,7 @@ ibv_mtu mtu_of(std::uint16_t bytes) noexcept {
   return static_cast<ibv_mtu>(std::bit_width(bytes) - 8);
 }
 
-/// Once for each device and text in a process: a session has several lanes, and resumes.
+/// Logs once for each device and text in a process: a session has several lanes, and resumes.
 void warn_once(const verbs::Device& device, const std::string& text) {
   struct Told {
     remora::detail::Mutex mutex;
@@ -189,7 +190,7 @@ Result<config::RdmaSettings> server_half(const config::RdmaSettings& settings,
                                          std::uint8_t port) {
   config::RdmaSettings half = settings;
   if (device.is_iwarp() && settings.traffic_class) {
-    // The kernel takes it before it connects, and so from a client alone.
+    // The kernel takes the traffic class before it connects, so only a client can set it.
     warn_once(device, "without effect over iWARP: traffic_class of a server");
     half.traffic_class.reset();
   }

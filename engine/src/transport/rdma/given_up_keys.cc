@@ -11,7 +11,7 @@ namespace remora::transport::rdma {
 
 namespace {
 
-/// User addresses are below this on every processor that Linux has RDMA on.
+/// User addresses are below 2^48 on every processor for which Linux supports RDMA.
 constexpr unsigned kAddressBits = 48;
 constexpr std::uint64_t kMaxMoves = (std::uint64_t{1} << (64 - kAddressBits)) - 1;
 
@@ -47,7 +47,7 @@ void GivenUpKeys::add_all(const GivenUpKeys& other) noexcept try {
     moved = other.moved_;
   }
   const remora::detail::MutexLock lock{mutex_};
-  moved_ = std::max(moved_, moved);  // so that no address of theirs is used again
+  moved_ = std::max(moved_, moved);  // so that none of their addresses is used again
   for (const auto& [key, range] : theirs) remember(key, range);
 } catch (const std::bad_alloc&) {
   return;
@@ -69,9 +69,9 @@ Result<verbs::MemoryRegion> GivenUpKeys::register_bytes(const verbs::ProtectionD
                                                         std::vector<verbs::MemoryRegion>& aside) {
   auto first = domain.register_bytes(bytes, access);
   if (!first || !reaches(*first)) return first;
-  // It is set aside until the next one is there, so that the device cannot give its key again. The
-  // next one begins at another address, which no key of this domain has had: then it does not
-  // matter how many freed keys the device keeps.
+  // This registration is set aside until the next one is made, so that the device cannot give its
+  // key again. The next one begins at another address, which no key of this domain has had, so it
+  // does not matter how many freed keys the device keeps.
   std::uint64_t move = 0;
   {
     const remora::detail::MutexLock lock{mutex_};
@@ -95,8 +95,8 @@ Result<verbs::MemoryRegion> GivenUpKeys::register_again(const verbs::ProtectionD
                                                         std::uint64_t address, verbs::Access access,
                                                         std::vector<verbs::MemoryRegion>& aside) {
   const bool moved = address != reinterpret_cast<std::uintptr_t>(bytes.data());
-  // Those set aside stay until the last one is there, so that the device cannot give their keys
-  // again.
+  // The registrations that are set aside stay until the last one is made, so that the device cannot
+  // give their keys again.
   for (std::size_t tried = 0; tried <= kMaxAside; ++tried) {
     auto made = moved ? verbs::MemoryRegion::register_at(domain, bytes, address, access)
                       : domain.register_bytes(bytes, access);

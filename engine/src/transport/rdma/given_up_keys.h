@@ -3,9 +3,9 @@
 /// Remote keys that the sessions of a protection domain had and no longer have: none of them may
 /// name memory in that domain again.
 ///
-/// A device may give a registration the key that was freed last, and a client's thread that was
-/// stopped between its check and its post still carries that key. Without this, its late request
-/// would pass on the grant that the same client got after a fence.
+/// A device may give a new registration the key that was freed last. A client's thread that was
+/// stopped between its check and its post still holds that key. Without this class the device would
+/// execute its late request on the grant that the same client got after a fence.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,33 +22,36 @@
 
 namespace remora::transport::rdma {
 
-/// Of one session over its connections, or of all sessions of a client that share a domain.
-/// Thread-safe.
+/// The keys of one session over its connections, or of all sessions of a client that share a
+/// domain. Thread-safe.
 class GivenUpKeys {
  public:
-  /// As many are remembered, the newest: 3 MiB for a client that opens and closes without end.
+  /// The number of keys that are remembered, the newest: 3 MiB for a client that opens and closes
+  /// without end.
   static constexpr std::size_t kMax = std::size_t{1} << 15U;
-  /// Registrations that register_again() sets aside, because their keys must not be used, until the
-  /// device gives another key.
+  /// The most registrations that register_again() sets aside because their keys must not be used,
+  /// until the device gives another key.
   static constexpr std::size_t kMaxAside = 64;
 
-  /// The registration is about to go. Without memory for it, nothing is remembered.
+  /// Remembers the key of a registration that is about to be deregistered. Without memory for it,
+  /// nothing is remembered.
   void add(const verbs::MemoryRegion& memory) noexcept;
-  /// What `other` remembers is remembered here, too. Without memory for it, some of it.
+  /// Also remembers the keys that `other` remembers; only some of them when memory is short.
   void add_all(const GivenUpKeys& other) noexcept;
-  /// Whether a request of a registration that went would be carried out by this one.
+  /// Whether this registration would execute a request with a remembered key.
   [[nodiscard]] bool reaches(const verbs::MemoryRegion& memory) const;
-  /// Registers `bytes` in `domain` so that no key of before reaches them. `aside` gets the
-  /// registrations that keys of before reach, also with an error: the caller deregisters them after
-  /// this call, and sees whether the device does that. Errors: those of
+  /// Registers `bytes` in `domain` so that no remembered key reaches them. `aside` gets the
+  /// registrations that a remembered key reaches, also after an error: the caller deregisters them
+  /// after this call, and checks whether the device does so. Errors: those of
   /// verbs::ProtectionDomain::register_bytes() and verbs::MemoryRegion::register_at().
   [[nodiscard]] Result<verbs::MemoryRegion> register_bytes(const verbs::ProtectionDomain& domain,
                                                            std::span<std::byte> bytes,
                                                            verbs::Access access,
                                                            std::vector<verbs::MemoryRegion>& aside);
-  /// The same at `address`, which a client has, and at no other one. Where the device gives keys of
-  /// before, `bytes` are registered again, and at most kMaxAside + 1 registrations of them exist at
-  /// once. Errors: those of register_bytes(); kProvider: more than kMaxAside keys of before return.
+  /// As register_bytes(), at `address`, which a client holds, and at no other address. While the
+  /// device gives remembered keys, `bytes` are registered again, at most kMaxAside + 1 times at
+  /// once. Errors: those of register_bytes(); kProvider: the device gives more than kMaxAside
+  /// remembered keys.
   [[nodiscard]] Result<verbs::MemoryRegion> register_again(const verbs::ProtectionDomain& domain,
                                                            std::span<std::byte> bytes,
                                                            std::uint64_t address,
@@ -65,7 +68,7 @@ class GivenUpKeys {
   mutable remora::detail::Mutex mutex_;
   Keys keys_ REMORA_GUARDED_BY(mutex_);
   std::deque<Keys::iterator> order_ REMORA_GUARDED_BY(mutex_);  ///< the oldest first
-  std::uint64_t moved_ REMORA_GUARDED_BY(mutex_) = 0;  ///< registrations at an address of their own
+  std::uint64_t moved_ REMORA_GUARDED_BY(mutex_) = 0;           ///< number of addresses used
 };
 
 }  // namespace remora::transport::rdma

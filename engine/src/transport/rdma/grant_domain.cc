@@ -84,16 +84,16 @@ Result<RegistrationHold> GrantDomain::acquire(const GrantRequest& request,
       entry = entry_of(key_of(request, access, former), former.empty());
       ++uses_.at(entry.get()).holders;
     }
-    // From here on an error releases it.
+    // From here on an error releases the entry.
     RegistrationHold hold{shared_from_this(), entry};
     Entry& wanted = *entry;
     const remora::detail::MutexLock lock{wanted.mutex};
-    // Empty as well where another thread has tried and failed.
+    // The memory is also empty if another thread has tried and failed.
     if (wanted.memory.empty())
       if (auto status = register_memory(wanted, request, access, kept, former); !status)
         return status.error();
-    // Another thread may have had to register it at other addresses, which are its key now: the
-    // next try does not find it.
+    // Another thread may have had to register the memory at other addresses, which are now in its
+    // key: the next round does not find that entry.
     if (former.empty() || are_at(wanted.extents, former))
       return Result<RegistrationHold>{std::move(hold)};
   }
@@ -121,7 +121,7 @@ Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, v
   entry.share = std::move(kept);
   entry.extents = std::move(extents);
   entry.memory = std::move(*registered);
-  // From here on acquire() finds it by the addresses that it has.
+  // From here on acquire() finds the entry by its addresses.
   const remora::detail::MutexLock lock{mutex_};
   Use& use = uses_.at(&entry);
   auto node = entries_.extract(use.place);
@@ -135,7 +135,7 @@ Result<std::vector<verbs::MemoryRegion>> GrantDomain::register_stretches(
     const GrantRequest& request, verbs::Access access, GrantShare& share,
     std::span<const WireExtent> former) {
   std::vector<verbs::MemoryRegion> registered;
-  std::vector<verbs::MemoryRegion> aside;  // of keys that were given up before
+  std::vector<verbs::MemoryRegion> aside;  // registrations whose keys were given up before
   Status status;
   for (const MemoryStretch& stretch : request.extents) {
     const std::span<std::byte> bytes{stretch.address, stretch.length_bytes};
@@ -143,7 +143,7 @@ Result<std::vector<verbs::MemoryRegion>> GrantDomain::register_stretches(
                                  : given_up_->register_again(
                                        domain_, bytes, former[registered.size()].remote_address,
                                        access, aside);
-    // Requests that clients have posted late reach the memory by the keys of these.
+    // Requests that clients have posted late reach the memory by the keys of these registrations.
     status = deregister(aside, nullptr);
     note_key_left(status);
     if (memory)
@@ -163,7 +163,7 @@ Status GrantDomain::deregister(std::vector<verbs::MemoryRegion>& memory,
   for (verbs::MemoryRegion& each : memory) {
     const std::uint64_t length_bytes = each.length_bytes();
     const Status deregistered = std::move(each).deregister();
-    if (deregistered || device().gone()) continue;  // it has taken the registration with it
+    if (deregistered || device().gone()) continue;  // the registration has gone with the device
     status = deregistered;
     if (share != nullptr) share->lose_one(length_bytes);
   }
@@ -189,13 +189,14 @@ Status GrantDomain::release(const std::shared_ptr<Entry>& entry) noexcept {
     REMORA_ASSERT(use != uses_.end() && use->second.holders > 0,
                   "each grant releases its registration once");
     if (--use->second.holders > 0) return {};
-    // From here on acquire() makes a new one.
+    // From here on acquire() makes a new entry.
     entries_.erase(use->second.place);
     uses_.erase(use);
   }
   Entry& last = *entry;
   const remora::detail::MutexLock lock{last.mutex};
-  // First, so that a registration which is made meanwhile does not get a key unnoticed.
+  // Before the memory is deregistered, so that a registration made meanwhile cannot get one of
+  // these keys unnoticed.
   for (const verbs::MemoryRegion& memory : last.memory) given_up_->add(memory);
   const Status status = deregister(last.memory, last.share.get());
   last.share.reset();
@@ -217,7 +218,7 @@ void GrantDomain::leave(Member& member) noexcept {
 void GrantDomain::end_members() noexcept {
   std::vector<std::function<void()>> endings;
   {
-    // With the lock, so that no member goes away meanwhile.
+    // With the lock held, so that no member is destroyed meanwhile.
     const remora::detail::MutexLock lock{mutex_};
     retired_ = true;
     for (Member* const member : members_) endings.push_back(member->end_lanes());

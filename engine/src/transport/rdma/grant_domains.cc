@@ -24,7 +24,7 @@ GrantDomains::Client& GrantDomains::client(std::string_view name, const config::
   const auto found =
       std::find_if(first, last, [&](const auto& entry) { return entry.second.key == key; });
   if (found != last) return found->second;
-  // Clients come and go, and their keys change.
+  // Removes unused entries: clients come and go, and their keys change.
   std::erase_if(clients_, [](const auto& entry) { return entry.second.unused(); });
   return clients_.emplace(std::string{name}, Client{.key = key})->second;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The domains of a server's clients: the same one for all sessions that prove the same key on a
-/// device.
+/// The protection domains of a server's clients: on each device all sessions that prove the same
+/// key share one.
 
 #include <cstddef>
 #include <map>
@@ -26,29 +26,29 @@ namespace remora::transport::rdma {
 /// Thread-safe.
 class GrantDomains {
  public:
-  /// `bytes`: of all registrations of grants; null: not counted.
+  /// `bytes`: the budget of all registrations of grants; null: not counted.
   GrantDomains(std::shared_ptr<RegistrationBudgets> registrations, std::shared_ptr<Budget> bytes)
       : registrations_{std::move(registrations)}, bytes_{std::move(bytes)} {}
 
-  /// A domain for one session, whose grants share nothing.
+  /// A new domain for one session, whose grants share nothing.
   [[nodiscard]] std::shared_ptr<GrantDomain> own(verbs::ProtectionDomain domain) const;
-  /// The domain of the client that has proven `key` as `name`; a new one where there is none, or
-  /// only one that is retired. It lives as long as its sessions hold it. **Blocks** until the
-  /// device has answered. Errors: those of verbs::Device::allocate_domain().
+  /// The domain of the client that has proven `key` as `name`; a new one if there is none, or only
+  /// a retired one. It lives as long as its sessions hold it. **Blocks** until the device has
+  /// answered. Errors: those of verbs::Device::allocate_domain().
   [[nodiscard]] Result<std::shared_ptr<GrantDomain>> of(const verbs::Device& device,
                                                         std::string_view name,
                                                         const config::SecretKey& key);
-  /// Of all registrations with the device.
+  /// The budgets of all registrations with the device.
   [[nodiscard]] GrantBudgets budgets_of(const verbs::Device& device) const;
-  /// Domains of clients that prove a key.
+  /// The number of domains of clients that prove a key.
   [[nodiscard]] std::size_t count() const;
 
  private:
-  /// One key of one client.
+  /// One client, by name, with one of its keys.
   struct Client {
     config::SecretKey key;
-    std::vector<std::weak_ptr<GrantDomain>> domains{};  ///< by device, and by life of a device
-    /// Held by the client's sessions also while a device is away, whose keys may return.
+    std::vector<std::weak_ptr<GrantDomain>> domains{};  ///< by device, and by arrival of the device
+    /// Its sessions keep it also while a device is away, since keys of the device may return.
     std::weak_ptr<GivenUpKeys> given_up{};
     [[nodiscard]] bool unused() const noexcept;
   };

@@ -13,24 +13,25 @@
 
 namespace remora::transport::rdma {
 
-/// What grants that are registrations may take of a device.
+/// The budgets of a device for grants that are registrations.
 struct GrantBudgets {
   std::shared_ptr<Budget> registrations;
   std::shared_ptr<Budget> bytes{};  ///< null: not counted
 };
 
-/// What the budgets have admitted, given back on destruction.
+/// A grant's share of the budgets, given back on destruction.
 struct GrantShare {
   BudgetShare registrations;
   std::optional<BudgetShare> bytes;
-  /// A registration of so many bytes stays for good.
+  /// A registration of `length_bytes` bytes is never released, and stays counted.
   void lose_one(std::uint64_t length_bytes) noexcept {
     registrations.lose(1);
     if (bytes) bytes->lose(length_bytes);
   }
 };
 
-/// Before the device is asked: what others need is left to them. Errors: kLimitExceeded.
+/// Takes the share before the device is asked, so that one client leaves room for others. Errors:
+/// kLimitExceeded.
 [[nodiscard]] Result<GrantShare> take_share(const GrantBudgets& budgets,
                                             std::span<const MemoryStretch> stretches);
 

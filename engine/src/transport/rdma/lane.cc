@@ -23,37 +23,38 @@ namespace remora::transport::rdma {
 
 namespace {
 
-// What post() copies: the local and the remote part of a request, as the device takes them.
+// post() copies these parts of a request: local and remote, in the layout of the device's
+// structures.
 static_assert(offsetof(WorkRequest, length_bytes) - offsetof(WorkRequest, local) ==
               offsetof(ibv_sge, length));
 static_assert(offsetof(WorkRequest, local_key) - offsetof(WorkRequest, local) ==
               offsetof(ibv_sge, lkey));
 static_assert(offsetof(WorkRequest, remote_key) - offsetof(WorkRequest, remote_address) == 8);
 
-/// Requests carry the key itself.
+/// Key policy: a request contains the key itself.
 struct KeysAsTheyAre {
   static constexpr bool kTokens = false;
   static constexpr bool kLocalTokens = false;
   static constexpr std::uint32_t kMaxInlineBytes = std::numeric_limits<std::uint32_t>::max();
 };
 
-/// Requests carry a token of it.
+/// Key policy: a request contains a token of the remote key.
 struct KeysByToken {
   static constexpr bool kTokens = true;
   static constexpr bool kLocalTokens = false;
   static constexpr std::uint32_t kMaxInlineBytes = std::numeric_limits<std::uint32_t>::max();
-  std::shared_ptr<const RkeyTable> table;  ///< keeps what follows
+  std::shared_ptr<const RkeyTable> table;  ///< keeps `of_lane` valid
   const std::uint32_t* of_lane = nullptr;
 };
 
-/// Local keys are tokens, too.
+/// Key policy: local keys are tokens, too.
 struct KeysOfRail {
   static constexpr bool kTokens = true;
   static constexpr bool kLocalTokens = true;
   static constexpr std::uint32_t kMaxInlineBytes = kRailInlineBytes;
-  std::shared_ptr<const RkeyTable> table;  ///< keeps what follows
+  std::shared_ptr<const RkeyTable> table;  ///< keeps `of_lane` valid
   const std::uint32_t* of_lane = nullptr;
-  std::shared_ptr<const RkeyTable> local_table;  ///< keeps what follows
+  std::shared_ptr<const RkeyTable> local_table;  ///< keeps `of_device` valid
   const std::uint32_t* of_device = nullptr;
   std::shared_ptr<const LaneRail> rail;
 };
@@ -115,7 +116,7 @@ class RdmaLane final : public Lane {
     const int failed = link_.pair->post_send(&prepared_.front().request, &bad);
     last.next = after;
     if (failed == 0) return {.taken = chain.size()};
-    // Without a word on where it stopped, all of them may have gone.
+    // If the provider does not report where it stopped, all requests may have been posted.
     std::size_t taken = 0;
     while (taken < chain.size() && &prepared_[taken].request != bad) ++taken;
     signaled_within_ = std::min(signaled_within_, static_cast<std::uint32_t>(taken / interval));
@@ -137,7 +138,7 @@ class RdmaLane final : public Lane {
                .status = static_cast<CompletionStatus>(wc->status),
                .vendor_error = 0};
     polled_end_ = to[-1].sequence + 1;
-    // Behind a request that has failed none succeeds.
+    // No request behind a failed one succeeds.
     if (to[-1].status != CompletionStatus::kSuccess) [[unlikely]]
       describe_failures(found.data(), to - count, count);
     return static_cast<std::size_t>(count);
@@ -160,9 +161,10 @@ class RdmaLane final : public Lane {
     close();
   }
   void close() noexcept override {
-    if (queue_.empty()) return;  // closed before
+    if (queue_.empty()) return;  // already closed
     link_.destroy();
-    // The flush made events: a thread that watches the descriptor would not sleep any more.
+    // The flush made events, by which a thread that waits for the descriptor would wake again and
+    // again.
     drain_events();
     leave_device();
   }
@@ -185,7 +187,7 @@ class RdmaLane final : public Lane {
         limits_{limits},
         prepared_(limits.depth),
         keys_{std::move(keys)} {
-    // What is the same in every chain.
+    // The fields that are the same in every chain.
     single_.request.sg_list = &single_.element;
     single_.request.num_sge = 1;
     for (std::size_t i = 0; i < prepared_.size(); ++i) {
@@ -196,8 +198,9 @@ class RdmaLane final : public Lane {
     }
   }
 
-  /// The client's memory is deregistered as soon as its device has gone, also under requests that
-  /// are posted. They fail for want of their memory then, and for no fault of theirs.
+  /// The client's memory is deregistered as soon as its device has gone, also under posted
+  /// requests. These fail because their memory is missing, which is reported as the loss of the
+  /// connection.
   [[gnu::cold, gnu::noinline]] void describe_failures(const ibv_wc* wc, LaneCompletion* to,
                                                       int count) const noexcept {
     for (const ibv_wc* const end = wc + count; wc != end; ++wc, ++to) {
@@ -209,7 +212,7 @@ class RdmaLane final : public Lane {
     }
   }
 
-  /// The lane may wait long for its successor, and its device may go meanwhile.
+  /// The lane may exist for long after its successor, and its device may go meanwhile.
   void leave_device() noexcept {
     struct Left {
       verbs::MemoryRegion results;
@@ -225,19 +228,19 @@ class RdmaLane final : public Lane {
     single_.request.send_flags |= IBV_SEND_SIGNALED;
     ibv_send_wr* bad = nullptr;
     const int failed = link_.pair->post_send(&single_.request, &bad);
-    // Without a word on where it stopped, it may have gone.
+    // If the provider does not report where it stopped, the request may have been posted.
     return {.taken = failed == 0 || bad != &single_.request ? 1U : 0U, .error = failed};
   }
 
-  /// How many requests of a chain go to one that is signaled, besides the last: half of the room
-  /// that is left, so that a send queue that fills up gets some of it back early, while one with
-  /// room has one completion a chain.
+  /// How many requests of a chain go to one signaled request, besides the last: half of the room
+  /// that is left, so that a send queue that fills up gets room back early, while a queue with room
+  /// has one completion for a chain.
   [[nodiscard]] std::size_t signal_interval(std::uint64_t first_sequence) const noexcept {
     const std::uint64_t room = limits_.depth - (first_sequence - polled_end_);
     return std::clamp<std::uint64_t>(room / 2, 1, std::max(1U, limits_.depth / 4));
   }
 
-  /// What the provider is given for one request.
+  /// The structures for the provider of one request.
   struct Prepared {
     ibv_send_wr request{};
     ibv_sge element{};
@@ -247,10 +250,10 @@ class RdmaLane final : public Lane {
                                         Prepared& prepared) noexcept {
     ibv_send_wr& wr = prepared.request;
     wr.wr_id = sequence;
-    // The two have the same layout, below: four stores instead of seven.
+    // The two have the same layout, asserted below: four stores instead of seven.
     std::memcpy(&prepared.element, &request.local, sizeof(ibv_sge));
     if constexpr (Keys::kLocalTokens)
-      // A request without a key has no token either: what stands there stays within the table.
+      // A request without a key has no token either: its value is an index within the table.
       prepared.element.lkey =
           RkeyTable::key_of(keys_.of_device, request.local_key & (RkeyTable::kMaxTokens - 1));
     std::memcpy(&wr.wr.rdma, &request.remote_address, sizeof wr.wr.rdma);
@@ -262,7 +265,7 @@ class RdmaLane final : public Lane {
       wr.wr.rdma.rkey = key_of(request);
   }
 
-  /// Not of kNotify, whose remote_key is neither.
+  /// Not for kNotify, whose remote_key is neither a key nor a token.
   [[nodiscard]] std::uint32_t key_of(const WorkRequest& request) const noexcept {
     if constexpr (Keys::kTokens)
       return RkeyTable::key_of(keys_.of_lane, request.remote_key);
@@ -274,14 +277,14 @@ class RdmaLane final : public Lane {
                        Prepared& prepared) noexcept {
     auto& [wr, element] = prepared;
     switch (request.opcode) {
-      case Opcode::kWriteZeroes:  // not taken: see limits()
+      case Opcode::kWriteZeroes:  // the lane does not take it: see limits()
       case Opcode::kWrite:
         wr.opcode = IBV_WR_RDMA_WRITE;
         if constexpr (Keys::kTokens) wr.wr.rdma.rkey = key_of(request);
         if (request.length_bytes <= limits_.inline_bytes_max) send_inline(wr);
         break;
       case Opcode::kNotify: return send_notice(request, sequence, wr, element);
-      case Opcode::kRead: return;  // done
+      case Opcode::kRead: return;  // set above
       case Opcode::kFlush:
         wr.opcode = IBV_WR_RDMA_READ;
         if constexpr (Keys::kTokens) wr.wr.rdma.rkey = key_of(request);
@@ -323,23 +326,23 @@ class RdmaLane final : public Lane {
   verbs::CompletionQueue queue_;
   std::vector<std::uint64_t> results_;
   verbs::MemoryRegion results_memory_;
-  std::vector<NoticeBytes> notices_;  // by sequence, as the results
+  std::vector<NoticeBytes> notices_;  // by sequence, as the results of atomics
   verbs::MemoryRegion notices_memory_;
   Limits limits_;
   std::uint32_t completion_capacity_ = queue_.depth();
   std::uint64_t polled_end_ = 0;    ///< sequence after the last whose completion was polled
-  std::vector<Prepared> prepared_;  // by place in the chain
-  Prepared single_;                 // of a chain of one
+  std::vector<Prepared> prepared_;  // by index in the chain
+  Prepared single_;                 // for a chain of one request
   std::optional<metrics::Recorder> recorder_;
   metrics::Counter inline_requests_;
-  [[no_unique_address]] Keys keys_;  // behind all that a lane without tokens has
+  [[no_unique_address]] Keys keys_;  // last, so that a lane without tokens has the same layout
 };
 
 }  // namespace
 
 void limit_depths(verbs::QueuePairBuilder<verbs::Rc>& builder, Asks asks, bool here_is_client) {
   if (builder.domain().device().is_iwarp()) return;
-  // What is not set is all that the device can do.
+  // A depth that is not set here is the largest that the device supports.
   if (asks == Asks::kNeither || !here_is_client) builder.initiator_depth(0);
   if (asks == Asks::kNeither || here_is_client) builder.responder_depth(0);
 }

@@ -15,24 +15,24 @@
 
 namespace remora::transport::rdma {
 
-/// A lane's connection, which two threads use: the lane posts and destroys, the control thread
-/// takes events.
+/// A lane's connection, which two threads use: the thread of the lane posts and destroys, the
+/// control thread takes events.
 struct LaneConnection {
   LaneConnection(std::shared_ptr<FdSet> events_of_session, const verbs::Address& to,
                  verbs::Connection made) noexcept
       : events{std::move(events_of_session)}, peer{to}, connection{std::move(made)} {}
 
-  const std::shared_ptr<FdSet> events;  ///< those of its session
+  const std::shared_ptr<FdSet> events;  ///< the descriptors of its session
   const verbs::Address peer;
   remora::detail::Mutex mutex;  ///< no event is taken while the connection is destroyed
   std::optional<verbs::Connection> connection REMORA_GUARDED_BY(mutex);
 
-  /// The control thread learns of its events. Errors: kSystem.
+  /// Adds the connection's events to those that the control thread waits for. Errors: kSystem.
   Status watch() {
     const remora::detail::MutexLock lock{mutex};
     return events->add(connection->event_fd());
   }
-  /// The lane posts on it without the lock, and destroys it itself.
+  /// The lane posts on the queue pair without the lock, and destroys the connection itself.
   [[nodiscard]] verbs::QueuePair<verbs::Rc>* queue_pair() {
     const remora::detail::MutexLock lock{mutex};
     return &connection->queue_pair();
@@ -42,14 +42,14 @@ struct LaneConnection {
     const remora::detail::MutexLock lock{mutex};
     if (connection) (void)connection->queue_pair().to_error();
   }
-  /// Blocks only the caller while the device destroys it.
+  /// Destroys the connection. Only the caller is blocked while the device does that.
   void destroy() noexcept { const std::optional<verbs::Connection> gone = leave(); }
   void close_later(ClientDomain& domain) noexcept {
     if (auto gone = leave()) domain.reaper().take(std::move(*gone));
   }
 
  private:
-  /// The control thread takes its events no more.
+  /// Removes the connection from the control thread's events, and returns it.
   std::optional<verbs::Connection> leave() noexcept {
     const remora::detail::MutexLock lock{mutex};
     if (connection) events->remove(connection->event_fd());

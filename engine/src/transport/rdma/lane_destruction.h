@@ -9,10 +9,10 @@
 
 namespace remora::transport::rdma {
 
-/// Counts the lanes of an endpoint that a reaper has yet to destroy. Thread-safe.
+/// Counts the lanes of an endpoint that a reaper has not destroyed yet. Thread-safe.
 class LaneDestruction {
  public:
-  /// Stands for one of them while it exists.
+  /// Counts one lane while it exists.
   class Mark {
    public:
     explicit Mark(std::shared_ptr<LaneDestruction> counter) noexcept
@@ -32,7 +32,7 @@ class LaneDestruction {
    private:
     std::shared_ptr<LaneDestruction> counter_;
   };
-  /// Blocks until there is none.
+  /// Blocks until the count is 0.
   void wait() {
     remora::detail::MutexLock lock{mutex_};
     none_left_.wait(lock, [this] {

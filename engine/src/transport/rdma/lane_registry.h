@@ -11,7 +11,7 @@ namespace remora::transport::rdma {
 
 class RdmaServerEndpoint;
 
-/// Which session a lane belongs to. Any thread.
+/// Maps the ticket of a lane to the endpoint of its session. Any thread.
 class LaneRegistry {
  public:
   void expect(const LaneTicket& ticket, RdmaServerEndpoint* endpoint) {
@@ -22,7 +22,8 @@ class LaneRegistry {
     const remora::detail::MutexLock lock{mutex_};
     std::erase_if(sessions_, [&](const auto& entry) { return entry.second.endpoint == endpoint; });
   }
-  /// Calls `serve(endpoint)` while the endpoint cannot go away. False: no such session.
+  /// Calls `serve(endpoint)` while the endpoint cannot be destroyed. False: there is no such
+  /// session.
   template <typename Serve>
   bool with(const LaneTicket& ticket, Serve&& serve) {
     const remora::detail::MutexLock lock{mutex_};

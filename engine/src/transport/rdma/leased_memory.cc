@@ -10,12 +10,12 @@
 namespace remora::transport::rdma {
 namespace {
 
-/// Threads that register the pool, and the bytes for which a device needs long enough that another
-/// one gains time. More threads wait for the kernel, which counts the pinned pages of a process.
+/// The number of threads that register the pool, and the number of bytes from which a second thread
+/// saves time. More threads wait for the kernel, which counts the pinned pages of a process.
 constexpr std::size_t kMaxRegistrars = 4;
 constexpr std::uint64_t kRegistrarBytes = std::uint64_t{1} << 30U;
 
-/// In the order of `pieces`. A large pool is registered by several threads.
+/// Registers `pieces`; the result has their order. Several threads register a large pool.
 Result<std::vector<verbs::MemoryRegion>> register_all(
     const verbs::ProtectionDomain& domain, std::span<const MemoryStretch> pieces,
     const std::stop_token& stop, const std::function<void(std::uint64_t)>& on_step) {

@@ -1,8 +1,8 @@
-/// The server's side of the rdma transport. One listener takes control channels and lanes; what
-/// each request is for stands in its private data. Each client that proves a key has a protection
-/// domain of its own, and so has each session that proves none (grant_domain.h): a key of one is
-/// worth nothing on another's queue pairs. Or, where a device's windows do the same and the client
-/// can use them (window_grant.h), its lanes are in a domain with all others'.
+/// The server's side of the rdma transport. One listener accepts control channels and lanes; the
+/// private data of a request says which of the two it asks for. Each client that proves a key has a
+/// protection domain of its own, and so has each session that proves none (grant_domain.h): a key
+/// of one domain is useless on the queue pairs of another. If windows isolate clients on a device
+/// and the client can use them (window_grant.h), all lanes share one domain instead.
 
 #include <functional>
 #include <memory>
@@ -39,17 +39,19 @@ using rdma::Introduction;
 using rdma::LaneRegistry;
 using rdma::RdmaServerEndpoint;
 
-/// Connection requests taken in a row, before the control thread does other work.
+/// The number of connection requests that one accept() takes, before the control thread does other
+/// work.
 constexpr std::size_t kMaxAccept = 4;
-/// Lanes and control channels that have ended and wait for the device to destroy them, each of
+/// The most ended lanes and control channels that wait for the device to destroy them, each of
 /// which pins its buffers. Beyond this bound the worker destroys them itself, and connecting waits.
 constexpr std::size_t kMaxEnded = 256;
-/// Control channels, and lanes over a link that is down: they may wait for as long as it is.
+/// The most control channels, and lanes over a link that is down, that wait to be destroyed: they
+/// may wait as long as the link is down.
 constexpr std::size_t kMaxUnawaited = 1024;
 
 class RdmaListener final : public Listener, private ListenerDevices, private DeviceWatch {
  public:
-  /// What a server may use of its devices, and the series that show how much it uses.
+  /// The resources of its devices that a server may use, and the series that show how much it uses.
   struct Budgets {
     std::shared_ptr<rdma::RegistrationBudgets> registrations;
     std::shared_ptr<rdma::WindowBudgets> windows;
@@ -96,8 +98,8 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
     more_to_accept_ = false;
     devices_->look();
     // The kernel has room for another request as soon as one is taken: without a bound, clients
-    // that connect as fast as this loop serves would keep the control thread here, before it looks
-    // at any limit.
+    // that connect as fast as this loop runs would keep the control thread in it, before it checks
+    // any limit.
     for (std::size_t i = 0; i < kMaxAccept; ++i) {
       auto request = devices_->next_request();
       if (!request)
@@ -142,7 +144,7 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
                              const std::stop_token& stop, const PoolProgress& on_step) override {
     auto registered = devices_->register_pool(pieces, std::move(hold), stop, on_step);
     if (!registered) return registered;
-    // The pool may have taken what clients need.
+    // The pool may have taken memory that clients need.
     if (const Status served = rdma::probe_session(devices_->devices()); !served)
       serving_.note(served.error());
     return registered;
@@ -155,7 +157,7 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
   /// Counts a refused connection request, tells the client why, and logs it within a rate limit.
   void reject(verbs::ConnectionRequest request, const Error& why) {
     serving_.note(why);
-    budgets_.registry->recorder().add(budgets_.rejected_connections);  // before the client knows
+    budgets_.registry->recorder().add(budgets_.rejected_connections);  // before it is told
     // A request that is spent, or whose client has gone meanwhile, cannot be answered.
     (void)std::move(request).reject(rdma::Rejection::to_wire(why));
     if (!rejections_logged_.allows(Clock::now())) return;
@@ -163,7 +165,7 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
               rejections_logged_.take_left_out());
   }
 
-  /// Null for a lane, which goes to its session. Errors leave the request to be rejected.
+  /// Null for a lane, which goes to its session. After an error the caller rejects the request.
   Result<std::unique_ptr<ServerEndpoint>> admit(verbs::ConnectionRequest& request) {
     const std::string peer = request.peer_address().to_string();
     const auto introduction = Introduction::from_wire(request.private_data());
@@ -224,10 +226,10 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
   Budgets budgets_;
   const std::shared_ptr<rdma::GrantDomains> domains_;
   rdma::ServingState serving_;
-  const config::RdmaSettings settings_;  ///< of every connection, the server's half
+  const config::RdmaSettings settings_;  ///< the server's half of every connection
   std::shared_ptr<LaneRegistry> lane_registry_ = std::make_shared<LaneRegistry>();
   log::LogRateLimiter rejections_logged_{1};
-  bool more_to_accept_ = false;  ///< control thread
+  bool more_to_accept_ = false;  ///< used by the control thread
 };
 
 Result<RdmaListener::Budgets> RdmaListener::Budgets::create(

@@ -23,7 +23,7 @@ bool is_about_size(const Status& created) noexcept {
   return number == EINVAL || number == ENOMEM;
 }
 
-/// Once for each device and depth in a process: a session has several lanes, and resumes.
+/// True once for each device and depth in a process: a session has several lanes, and resumes.
 bool is_told_first(std::string_view device, std::uint32_t depth) {
   struct Told {
     remora::detail::Mutex mutex;

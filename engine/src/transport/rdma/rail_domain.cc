@@ -16,7 +16,7 @@ struct RailDomain::Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// Registers with a device where that is not done. Errors: those of
+  /// Registers with a device, unless that is done already. Errors: those of
   /// ClientDomain::register_bytes().
   Status register_with(ClientDomain& device, std::size_t column) {
     auto& part = parts[column];

@@ -71,7 +71,7 @@ Status RailGrant::release(Part& part) noexcept {
   for (verbs::MemoryRegion& memory : part.memory) {
     const std::uint64_t length_bytes = memory.length_bytes();
     const Status deregistered = std::move(memory).deregister();
-    if (deregistered || part.device.gone()) continue;  // it has taken the registration with it
+    if (deregistered || part.device.gone()) continue;  // the registration has gone with the device
     part.share.lose_one(length_bytes);
     status = deregistered;
   }
@@ -80,7 +80,7 @@ Status RailGrant::release(Part& part) noexcept {
 }
 
 Status RailGrant::revoke() noexcept {
-  leave_device();  // what is there reaches nothing any more, and cannot be taken back in order
+  leave_device();  // registrations on lost devices reach nothing and cannot be revoked
   Status status;
   if (!left_.empty()) status = left_.back().second;
   for (Part& part : parts_)

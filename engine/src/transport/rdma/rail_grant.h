@@ -20,28 +20,28 @@ namespace remora::transport::rdma {
 /// session's lanes. Used by one thread at a time.
 class RailGrant final : public GrantHandle {
  public:
-  /// Without any registration yet. `move`: see SessionRails::next_move().
+  /// Makes a grant without any registration. `move`: see SessionRails::next_move().
   RailGrant(const GrantRequest& request, std::uint64_t move);
   ~RailGrant() override;
   RailGrant(const RailGrant&) = delete;
   RailGrant& operator=(const RailGrant&) = delete;
 
-  /// Whether register_on() has registered the memory there.
+  /// Whether register_on() has registered the memory with the device.
   [[nodiscard]] bool is_on(const verbs::Device& device) const noexcept;
-  /// Registers the memory there, unless that is done. Without the right to atomics on a device that
-  /// is not the region's atomic domain. **Blocks** while pages are pinned. Errors: kLimitExceeded,
-  /// before the device is asked; those of verbs::MemoryRegion::register_at(). The result of
-  /// revoke() covers what an error leaves.
+  /// Registers the memory at `place`, unless that is done already; without the right to atomics if
+  /// the device is not the region's atomic domain. **Blocks** while pages are pinned. Errors:
+  /// kLimitExceeded, before the device is asked; those of verbs::MemoryRegion::register_at(). The
+  /// result of revoke() includes registrations that are left after an error.
   Status register_on(const SessionRails::Place& place);
   /// The region's extents in its order; their keys are those of the first device.
   [[nodiscard]] std::vector<WireExtent> extents() const;
-  /// The key of an extent on the device; 0: the grant has none there.
+  /// The key of an extent on the device; 0: the grant has no key there.
   [[nodiscard]] std::uint32_t key_on(const verbs::Device& device,
                                      std::size_t extent) const noexcept;
 
   /// Errors: kProvider (errno kept).
   Status revoke() noexcept override;
-  /// Gives up what is on devices that have gone.
+  /// Drops the registrations on devices that have gone.
   void leave_device() noexcept override;
 
  private:
@@ -51,7 +51,7 @@ class RailGrant final : public GrantHandle {
     std::vector<verbs::MemoryRegion> memory;
   };
   [[nodiscard]] std::uint64_t address_of(const MemoryStretch& stretch) const noexcept;
-  /// Deregisters what `part` has. Errors: those of revoke().
+  /// Deregisters the memory of `part`. Errors: those of revoke().
   static Status release(Part& part) noexcept;
 
   const std::vector<MemoryStretch> stretches_;
@@ -59,7 +59,7 @@ class RailGrant final : public GrantHandle {
   const std::string atomic_domain_;
   const std::uint64_t move_;
   std::vector<Part> parts_;
-  /// Devices that have not released a registration of register_on(), and why.
+  /// The devices that have not released a registration of register_on(), each with the reason.
   std::vector<std::pair<verbs::Device, Error>> left_;
 };
 

@@ -12,7 +12,7 @@
 namespace remora::transport {
 namespace {
 
-/// Destruction that takes longer is logged: the device is down, or hangs.
+/// Destruction that takes longer is logged: the device's link is down, or the device hangs.
 constexpr std::chrono::seconds kSlow{2};
 
 }  // namespace
@@ -30,7 +30,7 @@ Reaper::~Reaper() {
   }
 }
 
-/// Where it cannot wait, `item` ends here, behind the lock.
+/// If `item` cannot be queued, it is destroyed here, after the lock is released.
 void Reaper::add(std::unique_ptr<Item> item, Kind kind) noexcept {
   try {
     const detail::MutexLock lock{mutex_};

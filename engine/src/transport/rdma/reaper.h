@@ -1,6 +1,6 @@
 #pragma once
 
-/// Destroys what a device may take long to destroy, on threads of its own.
+/// Destroys, on its own threads, objects whose destruction may take a device long.
 
 #include <array>
 #include <cstddef>
@@ -15,31 +15,32 @@
 
 namespace remora::transport {
 
-/// A queue pair is destroyed only when the last packet of it has left the host, and that may take
+/// A device destroys a queue pair only when the last packet of it has left the host, which may take
 /// as long as the interface is down: a thread that has operations to end must not wait for it.
-/// Thread-safe. Nothing that is taken may be the last to hold its own reaper.
+/// Thread-safe. No object in the reaper may hold the last reference to that reaper.
 class Reaper {
  public:
-  /// As many may wait; beyond that, take() destroys on the caller's thread.
+  /// The most objects that may wait; beyond that, take() destroys on the caller's thread.
   static constexpr std::size_t kMaxWaiting = 4096;
 
   explicit Reaper(std::size_t max_waiting = kMaxWaiting) noexcept
       : Reaper{max_waiting, max_waiting} {}
-  /// `max_unawaited`: of take_unawaited().
+  /// `max_unawaited`: the same limit for take_unawaited().
   Reaper(std::size_t max_waiting, std::size_t max_unawaited) noexcept
       : max_waiting_{max_waiting, max_unawaited} {}
   Reaper(const Reaper&) = delete;
   Reaper& operator=(const Reaper&) = delete;
-  /// Blocks until all is destroyed.
+  /// Blocks until all objects are destroyed.
   ~Reaper();
 
-  /// Destroys `what`, later. Does not block, unless there is no memory, no thread, or no room: then
-  /// it is destroyed here.
+  /// Destroys `what` later. Does not block, unless there is no memory, no thread or no room: then
+  /// the caller destroys it here.
   template <typename T>
   requires std::is_nothrow_move_constructible_v<T>
   void take(T what) noexcept { keep(std::move(what), kAwaited); }
-  /// The same for what no thread waits for. Where its interface is down, it may take as long as
-  /// that: it is destroyed on a second thread, so that nothing else waits behind it.
+  /// As take(), for objects whose destruction no thread awaits. If their interface is down,
+  /// destruction may take as long as that: a second thread destroys them, so that no other object
+  /// waits behind them.
   template <typename T>
   requires std::is_nothrow_move_constructible_v<T>
   void take_unawaited(T what) noexcept { keep(std::move(what), kUnawaited); }
@@ -72,7 +73,7 @@ class Reaper {
   detail::Condition more_;
   std::array<std::deque<std::unique_ptr<Item>>, kKinds> waiting_ REMORA_GUARDED_BY(mutex_);
   bool ending_ REMORA_GUARDED_BY(mutex_) = false;
-  /// Each starts with the first item of its kind.
+  /// Each thread starts with the first item of its kind.
   std::array<std::thread, kKinds> threads_ REMORA_GUARDED_BY(mutex_);
 };
 

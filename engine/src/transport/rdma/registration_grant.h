@@ -19,16 +19,16 @@ namespace remora::transport::rdma {
 /// Used by one thread at a time.
 class RegistrationGrant final : public GrantHandle {
  public:
-  /// Without a registration yet.
+  /// Makes a grant without a registration.
   explicit RegistrationGrant(const GrantRequest& request)
       : stretches_{request.extents.begin(), request.extents.end()},
         rights_{request.rights},
         epoch_{request.epoch} {}
 
-  /// Has the memory registered in `domain`, instead of where it was before. The addresses of
-  /// `extents`, which the client has, stay; empty: it has none yet. After an error `extents` are
-  /// unchanged, and revoke() says whether a key is left. Errors: those of GrantDomain::acquire().
-  /// **Blocks** as that does.
+  /// Has the memory registered in `domain`, instead of the domain that the grant was in. The
+  /// addresses of `extents`, which the client holds, stay; empty: the client holds none yet. After
+  /// an error `extents` are unchanged, and revoke() says whether a key is left. Errors: those of
+  /// GrantDomain::acquire(). **Blocks** as that function does.
   Status register_in(const std::shared_ptr<GrantDomain>& domain, std::vector<WireExtent>& extents);
   [[nodiscard]] bool is_in(const GrantDomain& domain) const noexcept {
     return hold_ && hold_->domain().get() == &domain;
@@ -41,10 +41,10 @@ class RegistrationGrant final : public GrantHandle {
   const std::vector<MemoryStretch> stretches_;
   const Rights rights_;
   const std::uint64_t epoch_;
-  /// Kept while the device is away: a session must be able to come back to its grants.
+  /// Kept while the device is away: a session must be able to return to its grants.
   std::shared_ptr<GrantShare> share_;
-  Status left_;  ///< not ok: a device has not taken back a registration that was this grant's
-  std::optional<RegistrationHold> hold_;  ///< none: it has left its device, or is revoked
+  Status left_;  ///< not ok: a device has not released a registration of this grant
+  std::optional<RegistrationHold> hold_;  ///< empty: the grant has left its device, or is revoked
 };
 
 }  // namespace remora::transport::rdma

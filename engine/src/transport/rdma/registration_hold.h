@@ -23,8 +23,8 @@ class RegistrationHold {
   [[nodiscard]] const std::shared_ptr<GrantDomain>& domain() const noexcept { return domain_; }
   [[nodiscard]] std::vector<WireExtent> extents() const;
   [[nodiscard]] std::shared_ptr<GrantShare> share() const;
-  /// The memory is deregistered where no other grant holds the registration. Once. Errors:
-  /// kProvider (errno kept): the key works in the domain for as long as there are lanes in it.
+  /// Gives up the registration; the memory is deregistered if no other grant holds it. Called once.
+  /// Errors: kProvider (errno kept): the key works in the domain as long as the domain has lanes.
   Status release() noexcept;
 
  private:

@@ -28,8 +28,8 @@ std::uint64_t get_number(const std::byte* from) noexcept {
   return value;
 }
 
-/// The reason has words of its own at the client. An errno would there be taken for one of its own
-/// process.
+/// The text without errno, which the client would take for an errno of its own process. The reason
+/// has its own text at the client.
 std::string rejection_text(const Error& why) {
   std::string text{why.operation()};
   if (!why.subject().empty()) text.append(": ").append(why.subject());

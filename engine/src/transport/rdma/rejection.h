@@ -1,6 +1,6 @@
 #pragma once
 
-/// Why a server does not take a connection over rdma: what its reject carries to the client.
+/// The reason why a server refuses a connection over rdma, carried by its reject to the client.
 
 #include <array>
 #include <cstddef>
@@ -20,23 +20,24 @@ namespace remora::transport::rdma {
 /// |---------|------|
 /// | 0 … 3   | "RMRR" |
 /// | 4       | version of this table: 1 |
-/// | 5       | Reason, as a number; larger ones than the client knows are none |
-/// | 6       | 1: the next two stand; 0: they are zero |
+/// | 5 | Reason, as a number; a number that the client does not know means no reason |
+/// | 6 | 1: the two amounts below are set; 0: they are zero |
 /// | 7       | length of the text in bytes |
-/// | 8 … 15  | the amount that was needed |
-/// | 16 … 23 | the amount that is there |
+/// | 8 … 15 | the amount that was needed |
+/// | 16 … 23 | the amount that is available |
 /// | 24 …    | the text: what failed at the server, and on what |
 struct Rejection {
   static constexpr std::size_t kHeadBytes = 24;
   using Wire = std::array<std::byte, verbs::kMaxRejectDataBytes>;
 
   [[nodiscard]] static Wire to_wire(const Error& why);
-  /// kConnectionRefused, with what the server has said. Nothing for bytes that are not this: any
-  /// program can send them.
+  /// kConnectionRefused, with the server's reason. Empty for bytes that are not a rejection: any
+  /// program can send bytes.
   [[nodiscard]] static std::optional<Error> from_wire(std::span<const std::byte> bytes);
 };
 
-/// `error`, with which a connection of `connector` ended, or what the server has said of it.
+/// The error with which a connection attempt of `connector` ended: the server's reason, if it sent
+/// one, else `error`.
 [[nodiscard]] Error told_by_server(const verbs::Connector& connector, const Error& error);
 
 }  // namespace remora::transport::rdma

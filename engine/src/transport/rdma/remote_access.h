@@ -6,9 +6,9 @@
 
 namespace remora::transport::rdma {
 
-/// The remote rights of a grant.
+/// The remote access rights of a grant.
 [[nodiscard]] verbs::Access remote_access(Rights rights) noexcept;
-/// The same, less what the device refuses: atomics where it has none.
+/// The same, without rights that the device refuses: atomics if it has none.
 [[nodiscard]] verbs::Access remote_access(Rights rights, const verbs::Device& device) noexcept;
 
 }  // namespace remora::transport::rdma

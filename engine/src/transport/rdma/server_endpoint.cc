@@ -16,7 +16,7 @@ namespace remora::transport::rdma {
 
 namespace {
 
-/// From here on what comes is an event, unless it is there already.
+/// Arms the lane's queue: from here on a notice makes an event, unless it has arrived already.
 Status listen(ServerLane& lane) {
   if (auto taken = lane.queue.take_events(); !taken) return taken.error();
   return lane.queue.arm();
@@ -31,8 +31,8 @@ Status check(verbs::Connection& connection) noexcept {
   }
 }
 
-/// What clients may do on a lane. Devices without atomics refuse a queue pair that has the right to
-/// them, or take it and refuse its atomics.
+/// The rights of clients on a lane. Devices without atomics refuse a queue pair with the right to
+/// atomics, or accept it and refuse its atomics.
 verbs::Access lane_access(const verbs::Device& device) noexcept {
   verbs::Access access =
       verbs::Access::kRemoteRead | verbs::Access::kRemoteWrite | verbs::Access::kLocalWrite;
@@ -45,7 +45,7 @@ Error keys_left() {
   return Error{Code::kUnsupported, "resume of a session whose keys could not be taken back"};
 }
 
-/// The mark goes last.
+/// The mark is the member that is destroyed last.
 struct EndedLane {
   LaneDestruction::Mark mark;
   ServerLane lane;
@@ -73,7 +73,7 @@ RdmaServerEndpoint::RdmaServerEndpoint(
 }
 
 RdmaServerEndpoint::~RdmaServerEndpoint() {
-  // First: from then on no other session ends its lanes.
+  // First, so that from then on no other session ends its lanes.
   if (const auto left = domain()) left->leave(*this);
   lane_registry_->forget(this);
   for (ServerLane& lane : lanes_) dead_.push_back(std::move(lane));
@@ -88,14 +88,14 @@ Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
   if (message && message->has_value()) return message;
   const remora::detail::MutexLock lock{mutex_};
   if (!message && rails_ != nullptr && !channel_end_) channel_end_ = message.error();
-  // Lanes first: what has come in before the end is taken, too.
+  // Lanes first, so that notices that arrived before the end are taken, too.
   Status status;
   for (ServerLane& lane : lanes_) {
     auto collected = listen(lane);
     if (collected) collected = collect(lane);
     if (collected) continue;
     if (status) status = collected;
-    // Its descriptors may stay readable for as long as its end is kept back.
+    // Its descriptors may stay readable while the report of its end is delayed.
     if (rails_ == nullptr || !std::exchange(lane.watched, false)) continue;
     events_.remove(lane.queue.event_fd());
     events_.remove(lane.connection->event_fd());
@@ -108,7 +108,7 @@ Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
     events_.remove(channel_->buffers.event_fd());
     message = *channel_end_;
   }
-  // hit_by() may have kept back a failure that shows on nothing here.
+  // hit_by() may have delayed the report of a failure that is not visible here.
   const bool fails = !message || !status || kept_back_until_;
   if (fails && keeps_back()) return std::optional<ControlMessage>{};
   if (message && fails) return status ? gone() : status.error();
@@ -117,7 +117,7 @@ Result<std::optional<ControlMessage>> RdmaServerEndpoint::receive() noexcept {
 
 std::size_t RdmaServerEndpoint::take_notices(std::span<Notice> notices) noexcept {
   const remora::detail::MutexLock lock{mutex_};
-  // Without taking its event: of a lane that has died receive() is to hear.
+  // Does not take the lane's event: receive() must learn of a lane that has died.
   if (notices_.empty())
     for (ServerLane& lane : lanes_) (void)collect(lane);
   const std::size_t count = std::min(notices.size(), notices_.size());
@@ -136,7 +136,7 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest& request,
   if (said && rails_ != nullptr) end_given_up(*said);
   const auto number = number_of_next(said);
   if (!number) return number.error();
-  // A session that has grants must be able to come back to them.
+  // A session that has grants must be able to return to them.
   auto share =
       BudgetShare::count(budgets.registrations == nullptr ? budget_ : budgets.registrations, 1);
   const auto made_domain = lane_domain(request.device(), budgets);
@@ -180,9 +180,9 @@ Status RdmaServerEndpoint::add_lane(verbs::ConnectionRequest& request,
   return {};
 }
 
-/// From here on the connection is a client's, and its buffers count. Connections before their
-/// handshake have a bound of their own (limits.pending_handshakes_max), and take nothing that a
-/// client's grant needs.
+/// From here on the connection belongs to a client, and its buffers count. Connections before their
+/// handshake have a limit of their own (limits.pending_handshakes_max), and do not use the budgets
+/// of clients' grants.
 void RdmaServerEndpoint::expect_lanes(const LaneTicket& ticket) noexcept {
   if (!share_) share_ = BudgetShare::count(budget_, 1);
   lane_registry_->expect(ticket, this);
@@ -213,7 +213,7 @@ bool RdmaServerEndpoint::device_gone() noexcept {
 void RdmaServerEndpoint::leave_device() noexcept {
   shutdown();
   destroy_lanes();
-  // Destroyed without the lock: end_members() takes that one while it holds the domain's own.
+  // Destroyed without the lock: end_members() takes that lock while it holds the domain's own.
   const std::shared_ptr<GrantDomain> left = domain();
   if (left != nullptr) left->leave(*this);
   const remora::detail::MutexLock lock{mutex_};
@@ -230,13 +230,13 @@ void RdmaServerEndpoint::shutdown() noexcept {
   over_ = true;
   for (const ServerLane& lane : lanes_)
     if (!lane.connection->queue_pair().to_error()) lanes_may_serve_.store(true);
-  // Each receive says how it ended; a device may take a moment for that.
+  // Each receive completes with the reason of its end; a device may take a moment for that.
   constexpr std::chrono::milliseconds kFlushTime{5};
   const Deadline flushed = Clock::now() + kFlushTime;
   for (ServerLane& lane : lanes_) take_last(lane, flushed);
-  // In its error state a queue pair takes part in nothing any more, and ends what the worker may
-  // be waiting for. It is for the worker to destroy it, which may take as long as the interface
-  // is down; windows go before it, and there may be very many.
+  // In its error state a queue pair executes nothing any more, and completes the requests that the
+  // worker may be waiting for. The worker destroys it, which may take as long as the interface is
+  // down; its windows, of which there may be very many, are freed before it.
   for (ServerLane& lane : lanes_) {
     if (lane.windows != nullptr) lane.windows->stop();
     dead_.push_back(std::move(lane));
@@ -255,9 +255,9 @@ void RdmaServerEndpoint::destroy_lanes() noexcept {
   }
   for (ServerLane& lane : dead) {
     if (lane.windows != nullptr) lane.windows->end();
-    // With rails the session goes on over another device. Where the link is down, no request can
-    // come in, and the destruction may take as long as it is down: no worker waits for that, unless
-    // the lane may serve when the link is up again.
+    // A session with rails continues over another device. While the link is down no request can
+    // arrive, and destruction may take as long as it is down: no worker waits for that, unless the
+    // lane may serve requests when the link is up again.
     if (has_rails && !lanes_may_serve_.load() && why_unusable(lane.connection->device())) {
       reaper_->take_unawaited(std::move(lane));
       continue;
@@ -272,7 +272,7 @@ Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
   const auto own_rails = rails();
   if (their_rails != nullptr && own_rails != nullptr) {
     if (their_rails->retired()) return keys_left();
-    // Its grants are registered with each device; those that have gone are left now.
+    // Its grants are registered with each device; drop the registrations on devices that have gone.
     their_rails->leave_gone();
     const remora::detail::MutexLock lock{mutex_};
     rails_ = their_rails;
@@ -284,9 +284,9 @@ Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
     return Error{Code::kUnsupported, "resume by a client that uses keys in another way"};
   const std::shared_ptr<GrantDomain> own = domain();
   if (own == nullptr) return gone();
-  // Its registrations are of its domain, and so are the new lanes: the keys stay. Windows have
-  // gone with their lanes, and are bound again when the client asks for their keys. So are the
-  // registrations of a device that has gone and returned.
+  // Its registrations are in its domain, and so are the new lanes: the keys stay valid. Windows
+  // have gone with their lanes, and are bound again when the client asks for their keys.
+  // Registrations with a device that has gone and returned are made again then, too.
   const std::shared_ptr<GrantDomain> theirs = old->domain();
   if (theirs != nullptr && theirs->device() == own->device()) {
     if (!move_to(theirs)) return keys_left();
@@ -300,8 +300,8 @@ Status RdmaServerEndpoint::take_over(ServerEndpoint& before) noexcept {
 
 void RdmaServerEndpoint::join_client(std::string_view name, const config::SecretKey& key) noexcept {
   const std::shared_ptr<GrantDomain> own = domain();
-  // Windows keep the lanes of one session apart from those of another in one domain. A session with
-  // rails shares nothing: its grants have addresses and domains of their own.
+  // Windows isolate the lanes of different sessions in one domain. A session with rails shares
+  // nothing: its grants have addresses and domains of their own.
   if (own == nullptr || by_windows_ || rails() != nullptr) return;
   const auto shared = domains_->of(own->device(), name, key);
   if (!shared || !move_to(*shared))
@@ -351,7 +351,7 @@ Result<std::uint32_t> RdmaServerEndpoint::number_of_next(std::optional<std::uint
                        [&](const ServerLane& lane) { return lane.number == number; });
   };
   if (said && taken(*said)) return Error{Code::kProtocol, "lane of a number that there is"};
-  // A client that does not say the number opens lanes in order.
+  // A client that does not tell the number opens lanes in order.
   std::uint32_t number = said.value_or(0);
   while (taken(number)) ++number;
   return number;

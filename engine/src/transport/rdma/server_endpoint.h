@@ -43,16 +43,17 @@
 
 namespace remora::transport::rdma {
 
-/// One client's control channel, lanes and grants, the server's side.
+/// The server's side of one client: control channel, lanes and grants.
 class RdmaServerEndpoint final : public ServerEndpoint,
                                  private DelayedDestruction,
                                  private DeviceSession,
                                  private LaneKeyRenewal,
                                  private GrantDomain::Member {
  public:
-  /// `reaper`: destroys what the device may be slow with. `domains`: of the server's clients;
-  /// `domain`: of this connection alone, see join_client(). `budget`: of registrations. `leased`:
-  /// null without windows on this device. `events`: of `buffers` and `connection`.
+  /// `reaper`: destroys objects that the device may be slow to destroy. `domains`: the domains of
+  /// the server's clients; `domain`: the domain of this connection alone, see join_client().
+  /// `budget`: of registrations. `leased`: null without windows on this device. `events`: the
+  /// descriptors of `buffers` and `connection`.
   RdmaServerEndpoint(std::shared_ptr<LaneRegistry> lane_registry, std::shared_ptr<Reaper> reaper,
                      std::shared_ptr<GrantDomains> domains, verbs::ProtectionDomain domain,
                      std::shared_ptr<Budget> budget, std::shared_ptr<const LeasedMemory> leased,
@@ -70,8 +71,8 @@ class RdmaServerEndpoint final : public ServerEndpoint,
     if (!channel_) return gone();
     return channel_->buffers.send(channel_->connection.queue_pair(), message.bytes, Clock::now());
   }
-  /// There is room for all answers that a client may wait for, but they free it only when the
-  /// device has heard that they were taken.
+  /// There are buffers for all answers that a client may wait for, but a buffer is free again only
+  /// when the device has been told that the client has taken the answer.
   bool has_room(Deadline deadline) noexcept override {
     return channel_ && channel_->buffers.wait_for_room(deadline).ok();
   }
@@ -89,9 +90,9 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   [[nodiscard]] DelayedDestruction* delayed_destruction() noexcept override { return this; }
   bool use_rails() noexcept override;
 
-  /// Takes a lane that a client asked the listener for. Control thread. `said`: its number, if the
-  /// client says it. `settings`: of the server's half of it. `budgets`: of the device of the
-  /// request, for a session with rails. An error leaves `request` to be rejected.
+  /// Adds a lane that a client has requested from the listener. Control thread. `said`: its number,
+  /// if the client tells it. `settings`: of the server's half of the lane. `budgets`: of the device
+  /// of the request, for a session with rails. After an error the caller rejects `request`.
   Status add_lane(verbs::ConnectionRequest& request, std::optional<std::uint32_t> said,
                   const config::RdmaSettings& settings = {}, const GrantBudgets& budgets = {});
 
@@ -111,90 +112,93 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   [[nodiscard]] bool registers_again(const Grant& grant) noexcept override;
   Status renew(Grant& grant) noexcept override;
   std::function<void()> end_lanes() override;
-  /// The lanes and grants of this session are in `domain` from now on; it has none yet. False: the
+  /// From now on the lanes and grants of this session are in `domain`; it has none yet. False: the
   /// domain is retired, and nothing has changed. Worker.
   bool move_to(const std::shared_ptr<GrantDomain>& domain);
   Result<Grant> grant_windows(const GrantRequest& request);
   Status renew_windows(Grant& grant);
-  /// Revokes what was made for a grant that is refused. Where that fails, ends this session's lanes
-  /// and those of the sessions that share its domain, for good, and **blocks** until they are
-  /// destroyed: the memory may be another client's next. Thread of grant().
+  /// Revokes the registrations that were made for a grant that is refused. If that fails, ends the
+  /// lanes of this session and of the sessions that share its domain, for good, and **blocks**
+  /// until they are destroyed, since the memory may be granted to another client next. Called by
+  /// the thread of grant().
   void give_up(GrantHandle& refused) noexcept;
   [[nodiscard]] std::shared_ptr<const LeasedMemory> leased();
   [[nodiscard]] std::shared_ptr<SessionRails> rails();
   Result<Grant> grant_on_rails(SessionRails& rails, const GrantRequest& request);
-  /// Registers the grant on the devices of the lanes, and tells its keys. `everywhere`: it is an
-  /// error where one of them has no room; else the keys of its lanes are 0 there, unless no device
-  /// has room.
+  /// Registers the grant with the devices of the lanes, and stores its keys in `grant`.
+  /// `everywhere`: it is an error if one of the devices has no room; otherwise the keys of that
+  /// device's lanes are 0, unless no device has room.
   Status renew_on_rails(SessionRails& rails, RailGrant& handle, Grant& grant, bool everywhere);
   [[nodiscard]] std::vector<SessionRails::Place> places_of_lanes(const SessionRails& rails);
-  /// The domain of the next lane, which is of `device`.
+  /// The domain of the next lane, which uses `device`.
   [[nodiscard]] Result<verbs::ProtectionDomain> lane_domain(const verbs::Device& device,
                                                             const GrantBudgets& budgets)
       REMORA_REQUIRES(mutex_);
-  /// With rails: the client tries another rail for the lane of that number. It has given up the one
-  /// that there is, if there is one: the server's answer was late, or was lost.
+  /// With rails: the client tries another rail for the lane of that number, so it has given up the
+  /// lane that exists, if any: the server's answer was late or lost.
   void end_given_up(std::uint32_t number) noexcept REMORA_REQUIRES(mutex_);
   [[nodiscard]] bool hit_on_rails(const DeviceFailure& failure) noexcept REMORA_REQUIRES(mutex_);
-  /// Whether the failure of a lane or the channel is kept back for a while. In a session with rails
-  /// the lanes on other devices serve on: the client lets what is posted there complete, and
-  /// resumes the session.
+  /// Whether the report of a failed lane or channel is delayed. In a session with rails the lanes
+  /// on other devices continue: the client lets its posted requests complete there, and resumes the
+  /// session.
   [[nodiscard]] bool keeps_back() noexcept REMORA_REQUIRES(mutex_);
-  /// The key of each extent for each lane that there is.
+  /// Sets the key of each extent for each lane that exists.
   void set_lane_keys(Grant& grant);
   [[nodiscard]] static Error gone() {
     return Error{Code::kConnectionLost, "channel"}.with_reason(Reason::kPeerGone);
   }
-  /// Of a grant whose client goes on with an address that it cannot have.
+  /// The error of a grant whose client holds an address that the grant cannot have.
   [[nodiscard]] static Error other_address() {
     return Error{Code::kAccessRefused, "attach again"}.with_reason(Reason::kRevoked);
   }
-  /// Those there are now. No window is bound with mutex_ held.
+  /// The lanes that exist now. No window is bound with mutex_ held.
   [[nodiscard]] WindowLanes window_lanes();
-  /// Errors: kLimitExceeded; kProtocol: the session, which has no rails, has that one.
+  /// Errors: kLimitExceeded; kProtocol: the session, which has no rails, already has the lane of
+  /// that number.
   [[nodiscard]] Result<std::uint32_t> number_of_next(std::optional<std::uint32_t> said) const
       REMORA_REQUIRES(mutex_);
   [[nodiscard]] std::shared_ptr<GrantDomain> domain();
   /// Takes the notices that a lane's receives have brought, as long as there is room for them. A
-  /// receive that failed says that the lane is dead, here and from then on.
+  /// failed receive means that the lane is dead, now and in later calls.
   Status collect(ServerLane& lane) REMORA_REQUIRES(mutex_);
   Status take_one(ServerLane& lane, const verbs::Completion& completion) REMORA_REQUIRES(mutex_);
-  /// What the lane has acknowledged until its end, however much waits already.
+  /// Takes the notices that the lane has acknowledged until its end, even if there is no room left
+  /// for them.
   void take_last(ServerLane& lane, Deadline until) noexcept REMORA_REQUIRES(mutex_);
 
   std::shared_ptr<LaneRegistry> lane_registry_;
   std::shared_ptr<Reaper> reaper_;
   const std::shared_ptr<GrantDomains> domains_;
-  const std::shared_ptr<Budget> budget_;  ///< of registrations
-  /// Null: no windows on this device, or it has been left.
+  const std::shared_ptr<Budget> budget_;  ///< the budget of registrations
+  /// Null: no windows on this device, or the device has been left.
   std::shared_ptr<const LeasedMemory> leased_ REMORA_GUARDED_BY(mutex_);
-  std::atomic<bool> by_windows_{false};  ///< grants are; written before there are any, or lanes
-  bool renews_keys_ = false;             ///< the client asks for keys after a resume; worker
-  std::optional<BudgetShare> share_;     ///< of the control channel's buffers; a client's only
-  /// Of grants that are registrations, and of their lanes. Null after leave_device().
+  std::atomic<bool> by_windows_{false};  ///< grants are windows; written before any grant or lane
+  bool renews_keys_ = false;             ///< the client asks for keys after a resume; of the worker
+  std::optional<BudgetShare> share_;     ///< of the channel's buffers, once it is a client's
+  /// The domain of grants that are registrations, and of their lanes. Null after leave_device().
   std::shared_ptr<GrantDomain> domain_ REMORA_GUARDED_BY(mutex_);
   FdSet events_;
   std::string peer_;
   std::string device_;
-  remora::detail::Mutex mutex_;  ///< the control thread takes it, and any thread in shutdown()
-  /// Sends and receives without mutex_; its events are taken, and it is disconnected, with it.
-  /// Nothing after leave_device().
+  remora::detail::Mutex mutex_;  ///< taken by the control thread, and in shutdown()
+  /// Sends and receives without mutex_; its events are taken, and it is disconnected, with mutex_
+  /// held. Empty after leave_device().
   std::optional<ControlRemains> channel_;
   bool over_ REMORA_GUARDED_BY(mutex_) = false;  ///< shut down: no lane is added any more
   std::vector<ServerLane> lanes_ REMORA_GUARDED_BY(mutex_);
-  std::vector<ServerLane> dead_ REMORA_GUARDED_BY(mutex_);  ///< until destroy_lanes()
+  std::vector<ServerLane> dead_ REMORA_GUARDED_BY(mutex_);  ///< kept for destroy_lanes()
   std::shared_ptr<LaneDestruction> destruction_ = std::make_shared<LaneDestruction>();
   std::deque<Notice> notices_ REMORA_GUARDED_BY(mutex_);
-  /// Of domain_, and kept while the device is away: the session's next endpoint goes on with it.
+  /// The keys of domain_, kept while the device is away: the session's next endpoint uses it, too.
   /// Worker.
   std::shared_ptr<GivenUpKeys> given_up_;
   /// shutdown() could not move a lane to its error state.
   std::atomic<bool> lanes_may_serve_{false};
   /// Null: all lanes are of the channel's device.
   std::shared_ptr<SessionRails> rails_ REMORA_GUARDED_BY(mutex_);
-  TimerFd kept_back_timer_;  ///< with rails: when keeps_back() is over
+  TimerFd kept_back_timer_;  ///< with rails: fires when keeps_back() ends
   std::optional<Deadline> kept_back_until_ REMORA_GUARDED_BY(mutex_);
-  std::optional<Error> channel_end_ REMORA_GUARDED_BY(mutex_);  ///< with rails: kept back
+  std::optional<Error> channel_end_ REMORA_GUARDED_BY(mutex_);  ///< with rails: the delayed report
 };
 
 }  // namespace remora::transport::rdma

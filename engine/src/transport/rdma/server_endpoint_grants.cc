@@ -13,10 +13,11 @@ namespace remora::transport::rdma {
 
 namespace {
 
-/// Of all windows of a grant, and a little more for each; a device needs microseconds.
+/// The time for all windows of a grant, besides a little for each window; a device needs
+/// microseconds.
 constexpr std::chrono::seconds kBindTime{2};
 
-/// Of a registration whose addresses are those of its memory.
+/// The extents of a registration whose addresses are those of its memory.
 std::vector<WireExtent> extents_where_memory_is(const GrantRequest& request) {
   std::vector<WireExtent> extents;
   extents.reserve(request.extents.size());
@@ -34,7 +35,7 @@ std::vector<WireExtent> extents_where_memory_is(const GrantRequest& request) {
 
 Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
   if (const auto rails = this->rails()) return grant_on_rails(*rails, request);
-  // Registrations and windows are reached where the memory is.
+  // Clients reach registrations and windows at the addresses of the memory.
   if (request.address != 0 &&
       request.address != reinterpret_cast<std::uintptr_t>(request.extents.front().address))
     return other_address();
@@ -42,7 +43,7 @@ Result<Grant> RdmaServerEndpoint::grant(const GrantRequest& request) noexcept {
   const std::shared_ptr<GrantDomain> domain = this->domain();
   if (domain == nullptr) return gone();
   Grant made;
-  // The client holds the addresses already: a registration at others is no use to it.
+  // The client holds the addresses already, so a registration at other addresses is useless to it.
   if (request.address != 0) made.extents = extents_where_memory_is(request);
   auto registered = std::make_unique<RegistrationGrant>(request);
   if (auto status = registered->register_in(domain, made.extents); !status) {
@@ -120,7 +121,7 @@ Status RdmaServerEndpoint::renew(Grant& grant) noexcept {
   if (registered == nullptr) return renew_windows(grant);
   const std::shared_ptr<GrantDomain> domain = this->domain();
   if (domain == nullptr) return gone();
-  // The device has returned, and what was registered with it before has gone.
+  // The device has returned, and its former registrations have gone.
   if (!registered->is_in(*domain))
     if (auto status = registered->register_in(domain, grant.extents); !status) return status;
   set_lane_keys(grant);
@@ -135,7 +136,7 @@ Status RdmaServerEndpoint::renew_windows(Grant& grant) {
   if (windows->leased() != leased) {
     auto made = WindowGrant::create(leased, windows->request());
     if (!made) return made.error();
-    // After an error the grant keeps what it has, so that its end says the same.
+    // After an error the grant keeps its registrations, so that revoking it reports the same error.
     if (auto revoked = windows->revoke(); !revoked) return revoked;
     windows = made->get();
     grant.handle = std::move(*made);

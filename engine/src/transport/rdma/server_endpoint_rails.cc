@@ -1,5 +1,5 @@
-/// What a session with rails does otherwise: its lanes are of several devices, its grants are
-/// registered with each of them, and the end of one lane leaves the others some time.
+/// The differences of a session with rails: its lanes use several devices, its grants are
+/// registered with each of them, and when one lane ends the others continue for some time.
 
 #include <algorithm>
 #include <chrono>
@@ -26,14 +26,14 @@ std::shared_ptr<SessionRails> RdmaServerEndpoint::rails() {
 }
 
 bool RdmaServerEndpoint::keeps_back() noexcept {
-  // Longer than a client lets its lanes complete (SessionLanes::interrupt()).
+  // Longer than a client waits for its lanes to complete (SessionLanes::interrupt()).
   constexpr std::chrono::milliseconds kTime{500};
   if (rails_ == nullptr || over_) return false;
   if (!kept_back_until_) {
     kept_back_until_ = Clock::now() + kTime;
     kept_back_timer_.set(*kept_back_until_);
-    // A client that has not seen the failure yet learns of it so. Else the end of that time would
-    // take it by surprise, with operations posted on the lanes that are sound.
+    // By this a client that has not noticed the failure learns of it. Otherwise the end of that
+    // time would break healthy lanes with posted operations.
     if (channel_) (void)channel_->connection.disconnect();
   }
   if (Clock::now() < *kept_back_until_) return true;
@@ -76,7 +76,8 @@ Result<Grant> RdmaServerEndpoint::grant_on_rails(SessionRails& rails, const Gran
   if (move == 0) return other_address();
   auto handle = std::make_unique<RailGrant>(request, move);
   Grant made;
-  // What the client holds already stays, also where it is registered on some devices only.
+  // The registrations that the client already holds stay, even if the memory is registered with
+  // some devices only.
   const bool everywhere = request.address == 0;
   if (auto status = renew_on_rails(rails, *handle, made, everywhere); !status) {
     give_up(*handle);
@@ -113,7 +114,7 @@ Status RdmaServerEndpoint::renew_on_rails(SessionRails& rails, RailGrant& handle
   if (!failed && !any) return failed;
   grant.extents = handle.extents();
   const remora::detail::MutexLock lock{mutex_};
-  std::vector<verbs::Device> device_of;  // by number of the lane; empty: there is no such lane
+  std::vector<verbs::Device> device_of;  // by number of the lane; empty: no such lane
   for (const ServerLane& lane : lanes_) {
     if (device_of.size() <= lane.number) device_of.resize(lane.number + 1);
     device_of[lane.number] = lane.connection->queue_pair().domain().device();
@@ -130,7 +131,7 @@ bool RdmaServerEndpoint::hit_on_rails(const DeviceFailure& failure) noexcept {
     return connection.device().name() == failure.device &&
            (failure.queue_pair == 0 || connection.queue_pair().number() == failure.queue_pair);
   };
-  // A device that has gone: its sessions give back what they have there.
+  // A device has gone: its sessions release their registrations there.
   if (failure.queue_pair == 0 && failure.queue == nullptr && rails_->any_gone())
     return lanes_.empty() || !keeps_back();
   const bool hit = (failure.queue == nullptr && channel_ && is_of(channel_->connection)) ||

@@ -14,8 +14,8 @@
 
 namespace remora::transport::rdma {
 
-/// A data queue pair: it serves by itself. Its receives take notices, and are flushed when it dies,
-/// which is the only notice of that which every device gives.
+/// A data queue pair, which serves without the server's CPU. Its receives take notices. They are
+/// flushed when the queue pair dies, which is the only sign of its death that every device gives.
 struct ServerLane {
   verbs::CompletionQueue queue;
   std::unique_ptr<std::array<NoticeBytes, kNoticeReceives>> buffers;
@@ -25,7 +25,7 @@ struct ServerLane {
   std::shared_ptr<WindowLane> windows;  ///< null: grants are registrations
   std::optional<verbs::Connection> connection;
   Status end{};         ///< the first error on it
-  bool watched = true;  ///< its descriptors are in the endpoint's set
+  bool watched = true;  ///< the endpoint's set contains its descriptors
 
   Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::uint64_t index) const {
     return pair.post_receive(index, memory.slice(index * kNoticeWireBytes, kNoticeWireBytes));

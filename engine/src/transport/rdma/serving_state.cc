@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::chrono::seconds kProbePause{1};
 
-/// Whether the server lacks something, or the client has done something wrong.
+/// True: the server lacks something. False: the client has done something wrong.
 bool is_shortage(const Error& why) noexcept {
   switch (why.code()) {
     case Code::kOutOfMemory:
@@ -37,7 +37,7 @@ Status ServingState::check(std::span<const verbs::Device> devices) {
     if (now - probed_at_ < kProbePause) return probed_.value_or(*failure_);
     probed_at_ = now;
   }
-  // Without the lock: the control thread must not wait for a device.
+  // Without the lock, so that the control thread does not wait for a device.
   const Status probed = probe_session(devices);
   const remora::detail::MutexLock lock{mutex_};
   probed_ = probed;

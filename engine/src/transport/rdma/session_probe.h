@@ -1,6 +1,7 @@
 #pragma once
 
-/// Whether a server can serve clients over rdma now: found out by making what one client needs.
+/// Finds out whether a server can serve clients over rdma now, by making the objects that one
+/// client needs.
 
 #include <span>
 
@@ -10,12 +11,12 @@
 namespace remora::transport::rdma {
 
 /// Makes the buffers and queue pairs of one client's control channel and of one of its lanes, and
-/// gives them back. **Blocks** for milliseconds. Errors: why no client could be served (see
-/// Reason::kMemlock).
+/// destroys them. **Blocks** for milliseconds. Errors: the reason why no client could be served
+/// (see Reason::kMemlock).
 Status probe_session(const verbs::Device& device);
 
-/// The same on several devices, of which one that can serve is enough; the error is that of the
-/// first. kNotFound: there is none.
+/// The same on several devices: success if one of them can serve, otherwise the error of the first
+/// device. kNotFound: `devices` is empty.
 Status probe_session(std::span<const verbs::Device> devices);
 
 }  // namespace remora::transport::rdma

@@ -4,9 +4,9 @@
 /// of them, and grants that are registered with each.
 ///
 /// The registrations of one grant have the same address on all devices, and another key on each. No
-/// other grant of the session has that address, so that a request which is posted late, with a key
-/// that was given up, reaches nothing. An operation that waits while its client connects over
-/// another device keeps its address.
+/// other grant of the session has that address, so a request that is posted late with a given-up
+/// key reaches nothing. An operation that waits while its client connects over another device keeps
+/// its address.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,34 +23,34 @@
 
 namespace remora::transport::rdma {
 
-/// Goes from connection to connection with its session. Thread-safe.
+/// A session keeps its object from connection to connection. Thread-safe.
 class SessionRails {
  public:
-  /// User addresses have no more bits on any processor that Linux has RDMA on.
+  /// User addresses are below 2^48 on every processor for which Linux supports RDMA.
   static constexpr unsigned kAddressBits = 48;
   /// A device and the session's domain there.
   struct Place {
     verbs::ProtectionDomain domain;
-    GrantBudgets budgets;  ///< of the device
+    GrantBudgets budgets;  ///< the budgets of the device
   };
 
   /// The session's place on `device`, made now if there was none. Errors: those of
   /// Device::allocate_domain(); kConnectionLost: retired.
   Result<Place> place_on(const verbs::Device& device, const GrantBudgets& budgets);
-  /// Those that there are, but for devices that have gone.
+  /// The places on devices that have not gone.
   [[nodiscard]] std::vector<Place> places() const;
   [[nodiscard]] bool any_gone() const;
-  /// Gives up the domains on devices that have gone.
+  /// Drops the domains on devices that have gone.
   void leave_gone() noexcept;
-  /// A key in a domain of the session could not be taken back: no lane is made in them any more,
-  /// and the session does not go on over another connection. Idempotent.
+  /// A key in a domain of the session could not be revoked: no lane is made in its domains any
+  /// more, and no other connection resumes the session. Idempotent.
   void retire() noexcept;
   [[nodiscard]] bool retired() const;
-  /// A number for the addresses of one more grant, from 1.
+  /// A number from which one more grant gets its addresses; the first is 1.
   [[nodiscard]] std::uint64_t next_move() noexcept;
-  /// The number by which the memory of the request has its address (GrantRequest::address), as in
-  /// the process before; next_move() returns greater ones from then on. None: it is no such
-  /// address.
+  /// The number that belongs to the address which the request has from the previous process
+  /// (GrantRequest::address); next_move() returns greater numbers from then on. Empty: no number
+  /// has that address.
   [[nodiscard]] std::optional<std::uint64_t> keep_move(const GrantRequest& request) noexcept;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Connecting again where the peer's connection manager still knows the queue pair.
+/// Connects again when the peer's connection manager still knows the queue pair.
 
 #include <remora/verbs/connection.h>
 
@@ -9,9 +9,10 @@
 
 namespace remora::transport::rdma {
 
-/// After a host has crashed, its device may hand out the number of a queue pair that the peer has
-/// not given up yet. The peer then refuses the request and forgets that queue pair; so the next
-/// request is taken, or has another number. `connect(stale)` says whether it ended so.
+/// After a host has crashed, its device may assign the number of a queue pair that the peer still
+/// has. The peer then refuses the request and destroys that queue pair, so the next request is
+/// accepted, or has another number. `connect(stale)` sets `stale` if it was refused for this
+/// reason.
 template <typename Connect>
 auto connect_past_stale(Deadline deadline, Connect connect) {
   constexpr int kTries = 4;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Where the queue pair of a client's lane is made.
+/// The protection domain in which the queue pair of a client's lane is made.
 
 #include <utility>
 
@@ -10,9 +10,9 @@
 
 namespace remora::transport::rdma {
 
-/// A domain for one thread of `domain`, where the device has such ones: the engine posts to a lane
-/// by one thread at a time, so the provider needs no lock and no doorbell shared with other lanes.
-/// Else `domain` itself. Memory is registered with its base().
+/// A thread domain within `domain`, if the device supports it: the engine posts to a lane by one
+/// thread at a time, so the provider needs no lock and no doorbell shared with other lanes.
+/// Otherwise `domain` itself. Memory is registered with the base() of the result.
 [[nodiscard]] inline verbs::ProtectionDomain thread_domain(const verbs::ProtectionDomain& domain) {
   auto made = domain.for_one_thread();
   if (made) return std::move(*made);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What is known of a device: whether its type-2 memory windows keep clients apart.
+/// The findings about a device: whether its type-2 memory windows isolate clients.
 
 #include <array>
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace remora::transport::rdma {
 
 enum class Verdict : std::uint8_t {
-  kKept,      ///< every attempt was refused, or did no harm
-  kBroken,    ///< one was not; `reason` says which
-  kUntested,  ///< `reason` says what kept it from being tried
+  kKept,      ///< every forbidden access was refused, or had no effect
+  kBroken,    ///< a forbidden access succeeded; `reason` says which
+  kUntested,  ///< the check was not possible; `reason` says why
 };
 [[nodiscard]] std::string_view to_string(Verdict verdict) noexcept;
 
@@ -24,27 +24,28 @@ struct WindowCheck {
 
 /// What was found of a device.
 struct WindowFindings {
-  /// A window's key reaches nothing before it, behind it, or across either end.
+  /// A window's key reaches nothing before the window, behind it, or across either end.
   WindowCheck range{"range"};
-  /// It allows no more than the window was bound for, and the key of the registration nothing.
+  /// A window's key gives no more rights than the window was bound with, and the registration's key
+  /// gives none.
   WindowCheck rights{"rights"};
-  /// It is of no use on another queue pair.
+  /// A window's key is useless on another queue pair.
   WindowCheck binding{"binding"};
-  /// Another client's SEND_WITH_INV does not take it away.
+  /// Another client's SEND_WITH_INV does not invalidate the window.
   WindowCheck invalidation{"foreign invalidation"};
-  /// The device says that it has no windows: nothing is missing then that it could have told.
+  /// The device reports that it has no windows, so a missing finding is no fault.
   bool no_windows = false;
 
-  /// None could be tried, and why.
+  /// Findings without any check, for `reason`.
   [[nodiscard]] static WindowFindings untested(const std::string& reason);
 
   [[nodiscard]] std::array<const WindowCheck*, 4> checks() const noexcept {
     return {&range, &rights, &binding, &invalidation};
   }
   [[nodiscard]] bool all_kept() const noexcept;
-  /// Null: they all are.
+  /// The first check that did not pass; null: all passed.
   [[nodiscard]] const WindowCheck* first_not_kept() const noexcept;
-  /// Nothing was left untested: asking again would find the same.
+  /// Whether every check was made: another test would find the same.
   [[nodiscard]] bool conclusive() const noexcept;
   /// "range broken: a read of 8 bytes ...; binding kept".
   [[nodiscard]] std::string text() const;

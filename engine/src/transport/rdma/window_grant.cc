@@ -14,11 +14,11 @@ namespace {
 
 using verbs::Access;
 
-/// What a window may take beyond what a device may take for any number of them, so that a grant of
-/// very many gets on.
+/// The time for each window, beyond the time that a device may take for any number of them, so that
+/// a grant with very many windows completes.
 constexpr std::chrono::milliseconds kWindowTime{1};
 
-/// As long as a piece of the pool at most; NICs of a common kind refuse more than 2 GiB.
+/// The length limit of a window: that of a piece of the pool; common NICs refuse more than 2 GiB.
 constexpr std::uint64_t kMaxWindowBytes = std::uint64_t{1} << 30U;
 
 }  // namespace
@@ -44,7 +44,7 @@ Result<std::unique_ptr<WindowGrant>> WindowGrant::create(std::shared_ptr<const L
     if (!share) return share.error();
     made->own_bytes_share_.emplace(std::move(*share));
   }
-  made->own_.reserve(own);  // what points at them stays right
+  made->own_.reserve(own);  // pointers to the elements stay valid
   for (const MemoryStretch& stretch : request.extents) {
     if (const auto found = memory.find(stretch)) {
       made->stretches_.push_back(*found);
@@ -64,7 +64,7 @@ Result<std::unique_ptr<WindowGrant>> WindowGrant::create(std::shared_ptr<const L
 WindowGrant::~WindowGrant() { (void)forget_lanes_but({}); }
 
 void WindowGrant::leave_device() noexcept {
-  (void)forget_lanes_but({});  // a device that has gone carries out no request
+  (void)forget_lanes_but({});  // a device that has gone executes no request
   stretches_.clear();
   own_.clear();
   own_share_.reset();
@@ -74,8 +74,8 @@ void WindowGrant::leave_device() noexcept {
   leased_.reset();
 }
 
-/// Its windows on those of before go, whether or not they have ended. A lane that may still serve
-/// them stays known, so that the next call asks it again.
+/// Drops the grant's windows on all lanes but `lanes`, even on lanes that have ended. A lane that
+/// may still serve a window stays in the list, so that the next call tries it again.
 Status WindowGrant::forget_lanes_but(const WindowLanes& lanes) noexcept {
   Status status;
   std::erase_if(lanes_, [&](const std::weak_ptr<WindowLane>& known) {
@@ -88,7 +88,7 @@ Status WindowGrant::forget_lanes_but(const WindowLanes& lanes) noexcept {
   return status;
 }
 
-/// Before the device is asked: what others need is left to them.
+/// Reserves before the device is asked, so that one client leaves room for others.
 Status WindowGrant::reserve(std::size_t lanes) {
   if (lanes <= lanes_admitted_) return {};
   const std::uint64_t more = std::uint64_t{lanes - lanes_admitted_} * stretches_.size();
@@ -104,7 +104,7 @@ Status WindowGrant::reserve(std::size_t lanes) {
 
 Status WindowGrant::renew(const WindowLanes& lanes, std::vector<WireExtent>& extents,
                           LaneKeys& keys, Deadline deadline) {
-  (void)forget_lanes_but(lanes);  // revoke() asks again
+  (void)forget_lanes_but(lanes);  // revoke() tries again
   std::size_t all = 0;
   std::size_t without = 0;
   for (const auto& lane : lanes) {

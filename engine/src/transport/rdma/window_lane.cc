@@ -15,7 +15,8 @@ namespace remora::transport::rdma {
 
 namespace {
 
-/// A NIC binds within microseconds: polls before the thread sleeps for the first time.
+/// The number of polls before the thread sleeps for the first time: a NIC binds within
+/// microseconds.
 constexpr int kLooksAtOnce = 64;
 constexpr std::chrono::microseconds kLookPause{20};
 
@@ -52,7 +53,7 @@ Result<std::vector<std::uint32_t>> WindowLane::bind(Owner owner,
     auto windows = allocate(stretches.size(), deadline);
     if (!windows) return windows.error();
     if (auto status = bind_all(*windows, stretches, rights, deadline); !status) {
-      (void)release(*windows);  // the owner's drop() says it again
+      (void)release(*windows);  // the owner's drop() reports the error again
       return status.error();
     }
     at = bound_.emplace(owner, std::move(*windows)).first;
@@ -67,7 +68,7 @@ Result<std::vector<verbs::MemoryWindow>> WindowLane::allocate(std::size_t count,
                                                               Deadline deadline) {
   std::vector<verbs::MemoryWindow> windows;
   windows.reserve(count);
-  std::vector<verbs::MemoryWindow> used_up;  // kept meanwhile: the device would give them again
+  std::vector<verbs::MemoryWindow> used_up;  // kept meanwhile, or the device would give them again
   while (windows.size() < count) {
     if (ending_.load()) return gone();
     if (Clock::now() >= deadline) return Error{Code::kTimedOut, "allocating windows"};
@@ -181,7 +182,7 @@ Status WindowLane::drop(Owner owner) noexcept {
 void WindowLane::end() noexcept {
   stop();
   const remora::detail::MutexLock lock{mutex_};
-  // What fails here, drop() says for as long as the lane is not destroyed.
+  // An error here is also returned by drop() as long as the lane is not destroyed.
   for (auto& [owner, windows] : bound_) (void)release(windows);
   bound_.clear();
   pair_ = nullptr;

@@ -23,7 +23,7 @@ namespace {
 
 using verbs::Access;
 
-/// The probe's own memory: a page before the window, the window, and pages behind it.
+/// The probe's own memory: a page before the window, the window, and the pages behind it.
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kLeasedBytes = 4 * kPageBytes;
 constexpr std::uint64_t kWordBytes = 8;
@@ -41,7 +41,7 @@ std::string_view to_string(Try what) noexcept {
   return "an access";
 }
 
-/// Where 8 bytes are tried, from the window's beginning.
+/// A place at which an access of 8 bytes is tried, as the offset from the window's beginning.
 struct Place {
   std::int64_t offset_bytes;
   std::string_view name;
@@ -58,14 +58,14 @@ constexpr std::array kInside{Place{0, "at its beginning"}, Place{kWindowEnd - 9,
 constexpr const Place& kAcrossTheEnd = kOutside[2];
 constexpr const Place& kBehind = kOutside[3];
 
-/// Where the queue pairs of the probe are.
+/// The port and addresses of the probe's queue pairs.
 struct ProbePort {
   std::uint8_t number = 1;
   std::uint16_t pkey_index = 0;
-  std::optional<std::uint32_t> gid_index{};  ///< nothing: that which verbs chooses
+  std::optional<std::uint32_t> gid_index{};  ///< empty: verbs chooses it
 };
 
-/// Addresses of this network namespace's interfaces, as GIDs of RoCE.
+/// The addresses of this network namespace's interfaces, as GIDs of RoCE.
 std::vector<verbs::Gid> own_addresses() {
   std::vector<verbs::Gid> own;
   ifaddrs* first = nullptr;
@@ -89,7 +89,8 @@ std::vector<verbs::Gid> own_addresses() {
   return own;
 }
 
-/// The first active port. Errors: kNotFound, with what the ports are instead; those of its tables.
+/// The first active port. Errors: kNotFound, with the state of the ports; those of reading the
+/// port's tables.
 Result<ProbePort> find_port(const verbs::Device& device) {
   constexpr std::uint16_t kFullMember = 0x8000;
   std::string states;
@@ -117,7 +118,7 @@ Result<ProbePort> find_port(const verbs::Device& device) {
 
 bool is_aligned(const Place& place) noexcept { return place.offset_bytes % 8 == 0; }
 
-/// A client's queue pair, and the server's that it is connected to.
+/// A client's queue pair and the server's queue pair that it is connected to.
 struct Link {
   verbs::QueuePair<verbs::Rc> server;
   verbs::QueuePair<verbs::Rc> client;
@@ -127,8 +128,8 @@ class WindowProbe {
  public:
   static Result<WindowProbe> create(const verbs::Device& device, verbs::Deadline deadline);
 
-  /// Whether what has to work does: else nothing that is refused says anything. With an error only
-  /// for what went wrong.
+  /// Checks that permitted accesses succeed: otherwise a refused access would prove nothing. An
+  /// error says what went wrong.
   Status works();
   WindowCheck range(WindowCheck check);
   WindowCheck rights(WindowCheck check);
@@ -145,17 +146,18 @@ class WindowProbe {
         own_{std::move(own)},
         deadline_{deadline} {}
 
-  /// A refused access breaks both ends, so every attempt gets new ones.
+  /// Makes a new link: a refused access breaks both queue pairs, so every attempt needs a new link.
   Result<Link> connect();
   Result<verbs::MemoryWindow> bind(Link& link, Access rights);
-  /// How the request `id` ended: others are of links that are gone.
+  /// How the request `id` completed. Completions of earlier links are skipped.
   Result<CompletionStatus> outcome_of(std::uint64_t id);
-  /// Whether it was carried out. Errors: it was neither carried out nor refused.
+  /// Whether the device executed the access. Errors: it neither executed nor refused it.
   Result<bool> attempt(Link& link, Try what, std::uint64_t address, std::uint32_t rkey);
-  /// False and the check filled in where the attempt says that the check is broken or untested.
+  /// True: the access was refused. False: it was executed, or its outcome is unknown; `check` is
+  /// filled in as broken or untested.
   bool refused(WindowCheck& check, Link& link, Try what, std::uint64_t address, std::uint32_t rkey,
                std::string_view where);
-  /// No byte of the probe's memory was written outside the window.
+  /// Whether no byte of the probe's memory outside the window was written.
   [[nodiscard]] bool unharmed() const noexcept;
   [[nodiscard]] std::uint64_t at(const Place& place) const noexcept {
     return leased_.address() + kPageBytes + static_cast<std::uint64_t>(place.offset_bytes);
@@ -164,7 +166,7 @@ class WindowProbe {
   [[nodiscard]] bool has_atomics() const noexcept {
     return domain_.device().attributes().atomics != verbs::AtomicSupport::kNone;
   }
-  /// What the device lets be tried at all.
+  /// Whether the device supports this access at all.
   [[nodiscard]] bool may_try(Try what) const noexcept {
     return what != Try::kFetchAdd || has_atomics();
   }
@@ -176,9 +178,9 @@ class WindowProbe {
 
   ProbePort port_;
   verbs::CompletionQueue queue_;
-  verbs::ProtectionDomain domain_;  ///< the server's, which all its clients would share
+  verbs::ProtectionDomain domain_;  ///< the server's domain, shared by all its clients
   verbs::MemoryRegion leased_;
-  verbs::MemoryRegion own_;  ///< the clients', of another domain
+  verbs::MemoryRegion own_;  ///< the clients' memory, in another domain
   verbs::Deadline deadline_;
   std::uint64_t next_id_ = 1;
 };
@@ -324,8 +326,8 @@ Status WindowProbe::works() {
   return {};
 }
 
-/// A refused request costs a connection, and drivers print it. A write is tried at each place,
-/// since it leaves a trace; a read and an atomic at those that are most often wrong.
+/// A refused request costs a connection, and drivers print it. So writes, which leave a trace, are
+/// tried at each place, reads and atomics only at the places that are most often wrong.
 WindowCheck WindowProbe::range(WindowCheck check) {
   struct Attempt {
     Try what;
@@ -374,7 +376,7 @@ WindowCheck WindowProbe::rights(WindowCheck check) {
 }
 
 WindowCheck WindowProbe::binding(WindowCheck check) {
-  // To the device all queue pairs of the domain are alike, whosever they are.
+  // To the device all queue pairs of the domain are equal, whichever client they belong to.
   auto bound_on = connect();
   if (!bound_on) return untested(check, bound_on.error());
   const auto window = bind(*bound_on, kAllRemote);
@@ -404,7 +406,7 @@ WindowCheck WindowProbe::invalidation(WindowCheck check) {
     auto batch = other->client.start();
     batch.send_with_invalidate(id, {}, key);
     if (auto status = batch.post(); !status) return untested(check, status.error());
-    // Whether it was refused or not: what counts is whether the window is still there.
+    // Whether the request was refused does not matter, only whether the window still exists.
     if (const auto ended = outcome_of(id); !ended) return untested(check, ended.error());
     const auto still_there = attempt(*owner, Try::kRead, at({0, {}}), window->rkey());
     if (!still_there) return untested(check, still_there.error());

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Whether a device's type-2 memory windows keep clients apart that share a protection domain:
-/// asked of the device itself, by queue pairs connected within this process.
+/// Tests whether a device's type-2 memory windows isolate clients that share a protection domain,
+/// with queue pairs that are connected within this process.
 
 #include <cstdint>
 #include <optional>
@@ -18,15 +18,15 @@ namespace remora::transport::rdma {
 
 /// The index of the GID, on that port, with which queue pairs of this network namespace reach each
 /// other: one of `own`, the addresses of its interfaces. A device whose interfaces are in several
-/// namespaces lists the GIDs of all. Nothing: none is of `own`; InfiniBand's GIDs are no addresses.
+/// namespaces lists the GIDs of all. Empty: no GID is in `own`; InfiniBand's GIDs are no addresses.
 [[nodiscard]] std::optional<std::uint32_t> choose_own_gid(std::span<const verbs::GidEntry> table,
                                                           std::uint8_t port,
                                                           const std::vector<verbs::Gid>& own);
 
-/// Tries it, with memory and queue pairs of its own, which are gone on return. **Blocks**, at most
-/// until `deadline`, but for what the driver itself takes to make and destroy them. A device
-/// without windows, without a usable port, or too slow gives untested checks, never an error.
-/// Thread-safe.
+/// Tests the device, with memory and queue pairs of its own, which are destroyed on return.
+/// **Blocks** at most until `deadline`, beside the time in which the driver makes and destroys
+/// them. A device without windows, without a usable port, or too slow gives untested checks, never
+/// an error. Thread-safe.
 [[nodiscard]] WindowFindings probe_windows(const verbs::Device& device, verbs::Deadline deadline);
 
 }  // namespace remora::transport::rdma

@@ -19,7 +19,7 @@ std::uint64_t get(std::span<const std::byte> bytes) noexcept {
 
 constexpr std::uint32_t kIntroductionMagic = 0x524d5241;  // "RMRA"
 constexpr std::uint8_t kIntroductionVersion = 1;
-/// Of clients that say nothing of their path MTU.
+/// The length of an introduction from a client that does not tell its path MTU.
 constexpr std::size_t kLeastBytes = 24;
 constexpr unsigned kMaxMtuCode = 5;
 

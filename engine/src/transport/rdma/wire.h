@@ -1,6 +1,6 @@
 #pragma once
 
-/// The bytes of the rdma transport while it connects and in its notices, and its constants.
+/// The bytes that the rdma transport sends while it connects and in its notices, and its constants.
 
 #include <array>
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace remora::transport::rdma {
 
-/// Lanes of one session.
+/// The most lanes of one session.
 inline constexpr std::uint32_t kMaxLanes = 8;
 
 enum class Purpose : std::uint8_t { kControl = 0, kLane = 1 };
@@ -39,12 +39,12 @@ struct Introduction {
   std::uint32_t mtu_bytes = 0;          ///< 256 to 4096, a power of two; 0: not said
 
   [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
-  /// Nothing for bytes that are not an introduction: any program can send them.
+  /// Empty for bytes that are not an introduction: any program can send bytes.
   [[nodiscard]] static std::optional<Introduction> from_wire(
       std::span<const std::byte> bytes) noexcept;
 };
 
-/// A notice, sent on a lane behind the write that it tells of; big-endian.
+/// A notice, sent on a lane after its write; big-endian.
 ///
 /// | bytes   | what |
 /// |---------|------|
@@ -57,22 +57,23 @@ inline constexpr std::size_t kNoticeWireBytes = 32;
 using NoticeBytes = std::array<std::byte, kNoticeWireBytes>;
 [[nodiscard]] NoticeBytes to_wire(const Notice& notice) noexcept;
 [[nodiscard]] Notice notice_from_wire(std::span<const std::byte, kNoticeWireBytes> bytes) noexcept;
-/// Receives that the server keeps posted on a lane. A client that is faster waits, its NIC asking
-/// again, until the deadline of its operation.
+/// Receives that the server keeps posted on a lane. The NIC of a faster client sends again, until
+/// the deadline of the client's operation.
 inline constexpr std::uint32_t kNoticeReceives = 32;
 
-/// Receives posted on either side of a control channel: for all requests that may be unanswered, an
-/// event and its acknowledgement. Events come unasked, so there is always room for one.
+/// The receives that each side of a control channel posts: for all requests that may be unanswered,
+/// one event and its acknowledgement. Events are sent without a request, so there is always room
+/// for one.
 inline constexpr std::uint32_t kControlReceives = kMaxControlRequests + 2;
 inline constexpr std::uint32_t kControlSends = kMaxControlRequests + 2;
 
 /// Acknowledgement time-out of the queue pairs of a device's own test, 4.096 µs × 2^n: 67 ms on a
-/// NIC, 1 s where the kernel (or an emulated machine) does the work and may be late. Those of
-/// sessions: fabric_settings.h.
+/// NIC, 1 s where the kernel (or an emulated machine) does the work and may be late. The time-outs
+/// of sessions are in fabric_settings.h.
 inline constexpr std::uint8_t kAckTimeoutHardware = 14;
 inline constexpr std::uint8_t kAckTimeoutSoftware = 18;
 
-/// Writes up to here go inline: about what fits a queue entry of four cache lines.
+/// Writes up to this length go inline: about what fits in a queue entry of four cache lines.
 inline constexpr std::uint32_t kInlineBytes = 220;
 
 }  // namespace remora::transport::rdma

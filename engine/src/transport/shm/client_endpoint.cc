@@ -1,4 +1,5 @@
-/// The client's side of the shm transport: maps the region's own memfd. The engine copies.
+/// The client's side of the shm transport: maps the region's own memfd. The client's engine copies
+/// the bytes.
 
 #include <bit>
 #include <cerrno>
@@ -69,8 +70,8 @@ class ShmClientEndpoint final : public ClientEndpoint {
     if (!mapping) return mapping.error();
     const std::span bytes{(*mapping)->address(), (*mapping)->size_bytes()};
     remora::detail::keep_out_of_core_dumps(bytes, core_dump_);
-    // A child of this process has no mapping: when this process has died, no process
-    // writes the region, and a fence may say so.
+    // A child of this process gets no mapping: when this process has died, no process writes the
+    // region, and the server may report the fence as complete.
     if (::madvise(bytes.data(), bytes.size(), MADV_DONTFORK) != 0)
       return Error{Code::kSystem, "madvise(MADV_DONTFORK)"}.with_errno(errno);
     (*mapping)->populate(populate_, writes);
@@ -94,7 +95,7 @@ Result<UniqueFd> connect_socket(const std::string& path, Deadline deadline) {
     return Error{Code::kInvalidArgument, "connect over shm"}.with_subject(path).with_limit(
         path.size(), sizeof address.sun_path - 1);
   path.copy(address.sun_path, path.size());
-  // Non-blocking: a stopped server with a full backlog would hold a blocking connect for ever.
+  // Non-blocking: a stopped server with a full backlog would block a blocking connect without end.
   UniqueFd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!socket)
     return Error{Code::kSystem, "socket"}.with_errno(errno).with_reason(Reason::kLocalShortage);
@@ -115,8 +116,8 @@ Result<UniqueFd> connect_socket(const std::string& path, Deadline deadline) {
   return Error{code, "connect over shm"}.with_subject(path).with_errno(failed);
 }
 
-/// Whether a server of that user is one that this process meant: its own user's, or root's. Root
-/// may use any user's, in a folder of that user, where a server of another user would not listen.
+/// Whether this process trusts a server of that user: its own user, or root. Root trusts a server
+/// of any user, in a folder of that user, where a server of another user would not listen.
 bool is_trusted(uid_t server) noexcept {
   if (server == ::geteuid() || server == 0) return true;
   struct stat folder {};
@@ -124,7 +125,7 @@ bool is_trusted(uid_t server) noexcept {
          folder.st_uid == server;
 }
 
-/// The preface, with the status page.
+/// Waits for the preface, which brings the status page.
 Result<std::shared_ptr<Mapping>> await_preface(int socket, const std::string& path,
                                                Deadline deadline) {
   while (true) {

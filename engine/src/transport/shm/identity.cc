@@ -22,7 +22,7 @@ struct NetworkNamespace {
   std::uint64_t inode = 0;
 };
 
-/// Zeros where /proc has no answer.
+/// Zeros if /proc gives no answer.
 NetworkNamespace own_network() noexcept {
   struct stat status {};
   if (::stat("/proc/self/ns/net", &status) != 0) return {};
@@ -57,7 +57,7 @@ bool is_any(const ShmAddress& address) noexcept {
                      [](std::uint8_t byte) { return byte == 0; });
 }
 
-/// The kernel takes a connection to "every address" to the loopback address.
+/// The kernel connects "every address" to the loopback address.
 ShmAddress destination(ShmAddress address) noexcept {
   if (!is_any(address)) return address;
   if (address.family == 4)
@@ -81,7 +81,7 @@ bool is_loopback(const ShmAddress& address) noexcept {
 bool listens_at(const ShmIdentity& told, const ShmAddress& wanted) noexcept {
   return std::any_of(told.addresses.begin(), told.addresses.begin() + told.address_count,
                      [&wanted](const ShmAddress& own) {
-                       // A socket for every IPv6 address takes IPv4, too: tcp/listener.cc.
+                       // A socket for every IPv6 address accepts IPv4, too: tcp/listener.cc.
                        if (is_any(own)) return own.family == 6 || own.family == wanted.family;
                        return same(own, wanted);
                      });

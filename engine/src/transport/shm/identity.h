@@ -1,8 +1,8 @@
 #pragma once
 
 /// Identifies the server that answers at a socket: the server writes its identity to its status
-/// page, and the client compares it with the host of its URI. The socket's name has the port alone,
-/// and another server may have the port on another address of this host, or in another network
+/// page, and the client compares it with the host of its URI. The socket's name contains only the
+/// port, and another server may use the port on another address of this host, or in another network
 /// namespace.
 
 #include <array>
@@ -21,7 +21,7 @@
 
 namespace remora::transport {
 
-/// An address of `listen.address`, on the status page. In the host's byte order, but for `bytes`.
+/// An address of `listen.address`, on the status page. In the host's byte order, except `bytes`.
 struct ShmAddress {
   std::uint16_t family = 0;  ///< 4 or 6
   std::uint16_t zero = 0;
@@ -29,17 +29,18 @@ struct ShmAddress {
   std::array<std::uint8_t, 16> bytes{};
 };
 
-/// What the status page says from its byte 8 on; the page is all zero there where the server is of
-/// an older version, which says nothing.
+/// The server's identity on the status page, from byte 8 on. A server of an older version leaves
+/// these bytes zero.
 ///
 /// | bytes | what |
 /// |---|---|
-/// | 0 … 3 | version of this table: 1; 0: nothing is said |
+/// | 0 … 3 | version of this table: 1; 0: no identity |
 /// | 4 … 5 | port |
 /// | 6 … 7 | count of addresses, at most 64 |
 /// | 8 … 15, 16 … 23 | device and inode of the server's network namespace; 0: not known |
-/// | 24 … 279 | `listen.address` as configured, zeros behind it |
-/// | 280 … | the addresses it stands for, 24 bytes each: family (4 or 6), zero, scope, address |
+/// | 24 … 279 | `listen.address` as configured, filled up with zeros |
+/// | 280 … | the addresses that it resolves to, 24 bytes each: family (4 or 6), zero, scope,
+/// address |
 struct ShmIdentity {
   static constexpr std::uint32_t kVersion = 1;
   static constexpr std::size_t kMaxAddresses = 64;
@@ -55,13 +56,13 @@ struct ShmIdentity {
 static_assert(sizeof(ShmAddress) == 24);
 static_assert(sizeof(ShmIdentity) == 280 + 64 * 24);
 
-/// Of a server of this process. `addresses`: what `listen_address` stands for; where there are
-/// none, clients compare the text.
+/// The identity of a server of this process. `addresses`: those that `listen_address` resolves to;
+/// if it is empty, clients compare the text.
 ShmIdentity make_identity(std::string_view listen_address, std::uint16_t port,
                           std::span<const verbs::Address> addresses);
 
-/// Every address that `host` stands for; "localhost" is not looked up. **Blocks** while a name is,
-/// at most until `deadline`. Errors: those of verbs::Address::resolve_all().
+/// All addresses that `host` resolves to; "localhost" needs no lookup. **Blocks** while a name is
+/// resolved, at most until `deadline`. Errors: those of verbs::Address::resolve_all().
 Result<std::vector<verbs::Address>> addresses_of(std::string_view host, Deadline deadline);
 
 /// Whether one of them is an address of this machine, in this network namespace.

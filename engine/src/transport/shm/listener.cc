@@ -1,4 +1,4 @@
-/// What listens on the server's side of the shm transport: a Unix socket.
+/// The listener of the shm transport: a Unix socket.
 
 #include <array>
 #include <cerrno>
@@ -23,7 +23,7 @@ namespace {
 
 class ShmListener final : public Listener {
  public:
-  /// `file`: of the socket, at `path`.
+  /// `file`: the state of the socket's file, at `path`.
   ShmListener(UniqueFd socket, std::string path, const struct stat& file, std::uint16_t port,
               std::shared_ptr<StatusPage> status_page)
       : socket_{std::move(socket)},
@@ -31,8 +31,8 @@ class ShmListener final : public Listener {
         file_{file},
         port_{port},
         status_page_{std::move(status_page)} {}
-  /// A file that a later server has put there is not this one's to take away. The number of this
-  /// one's is not used again while its socket is open.
+  /// Removes the socket's file unless a later server has replaced it. The inode of this server's
+  /// file is not reused while its socket is open.
   ~ShmListener() override {
     struct stat now {};
     if (::lstat(path_.c_str(), &now) == 0 && now.st_dev == file_.st_dev &&
@@ -89,7 +89,7 @@ class ShmListener final : public Listener {
     return std::make_unique<ShmServerEndpoint>(std::move(socket), std::move(name),
                                                std::move(process.exited), peer->pid);
   }
-  /// Which ways of learning of a client's death have been logged: each is logged once.
+  /// Logs by which of these ways the server learns of a client's death: each way is logged once.
   void say_how_death_is_told(DeathTold told) noexcept {
     bool& said = said_[static_cast<std::size_t>(told)];
     if (std::exchange(said, true)) return;
@@ -109,8 +109,8 @@ class ShmListener final : public Listener {
   std::array<bool, 3> said_{};
 };
 
-/// A folder in which only this user (and root) can replace a socket. Makes only the default folder:
-/// a folder that the environment names and that does not exist is more likely a mistake.
+/// A folder in which only this user (and root) can replace a socket. Creates only the default
+/// folder: if the environment names a folder that does not exist, that is more likely a mistake.
 Status prepare_folder() {
   const ShmFolder folder = shm_folder();
   const auto wrong = [&folder](Code code) {
@@ -127,7 +127,7 @@ Status prepare_folder() {
   if (!S_ISDIR(status.st_mode)) return wrong(Code::kSystem).with_errno(ENOTDIR);
   if (status.st_uid != ::geteuid())
     return wrong(Code::kPermissionDenied).with_reason(Reason::kOtherUser);
-  // In a sticky folder of ours others may add files, but not replace the socket.
+  // In a sticky folder of ours other users may add files, but not replace the socket.
   if ((status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0)
     return wrong(Code::kPermissionDenied).with_reason(Reason::kWorldWritable);
   return {};
@@ -185,7 +185,7 @@ Result<std::unique_ptr<Listener>> listen_on(const ListenAddress& listen_address,
 
 Result<std::unique_ptr<Listener>> listen_shm(std::uint16_t port, const ListenAddress& address) {
   if (port != 0) return listen_on(address, port);
-  // The dynamic ports, from a place that differs between processes.
+  // The dynamic ports, in an order that differs between processes.
   constexpr int kFirst = 49152;
   constexpr int kCount = 65536 - kFirst;
   Result<std::unique_ptr<Listener>> listener = Error{Code::kAddressInUse, "bind"};

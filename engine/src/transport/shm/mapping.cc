@@ -17,7 +17,8 @@ namespace remora::transport {
 
 namespace {
 
-/// Threads of this process that populate at this moment. A child of fork may start fewer.
+/// The number of threads of this process that populate at this moment. A child of fork may start
+/// fewer.
 std::atomic<unsigned> populating_count{0};
 
 /// Whether the memory of all pages of the range exists already. Source: mincore(2).
@@ -44,7 +45,8 @@ Result<std::shared_ptr<Mapping>> Mapping::map(int descriptor, std::size_t size_b
   struct statfs files {};
   const bool huge = ::fstatfs(descriptor, &files) == 0 &&
                     static_cast<std::uint64_t>(files.f_type) == HUGETLBFS_MAGIC;
-  // Of explicit huge pages, the file has whole ones, and munmap(2) and madvise(2) accept no others.
+  // A file of explicit huge pages has whole huge pages, and munmap(2) and madvise(2) accept no
+  // parts of them.
   const std::size_t page_bytes = huge ? static_cast<std::size_t>(files.f_bsize) : 1;
   const std::size_t whole_bytes = (size_bytes + page_bytes - 1) / page_bytes * page_bytes;
   void* address = ::mmap(nullptr, whole_bytes, protection, MAP_SHARED, descriptor, 0);
@@ -64,7 +66,7 @@ void Mapping::populate(Populate how, bool writes, std::size_t at_once_bytes) noe
   const int advice = writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
   const std::size_t at_once =
       how == Populate::kNow ? size_bytes_ : std::min(size_bytes_, at_once_bytes);
-  // The server has explicit huge pages from the beginning, and mincore(2) does not see them.
+  // The server has all explicit huge pages from the beginning, and mincore(2) does not see them.
   const Missing missing = how == Populate::kNow || huge_ ? Missing::kMake : Missing::kLeave;
   populate_range(0, at_once, advice, missing);
   if (at_once == size_bytes_) return;
@@ -91,7 +93,7 @@ void Mapping::populate_range(std::size_t from, std::size_t to, int advice,
     const std::size_t length = std::min(kStepBytes, to - at);
     if (missing == Missing::kLeave && !all_exist(address_ + at, length)) continue;
     if (::madvise(address_ + at, length, advice) != 0 && errno != EINTR)
-      return;  // no memory for page tables, or a kernel before 5.14
+      return;  // out of memory for page tables, or a kernel before 5.14
   }
 }
 

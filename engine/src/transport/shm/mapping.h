@@ -16,11 +16,11 @@ namespace remora::transport {
 /// Unmapped with its last user.
 class Mapping {
  public:
-  /// `protection` as in mmap(2). Of explicit huge pages, whole ones are mapped. Errors: kProtocol
+  /// `protection` as in mmap(2). Explicit huge pages are mapped as whole pages. Errors: kProtocol
   /// (without F_SEAL_SHRINK, or too short), kSystem, kOutOfMemory.
   static Result<std::shared_ptr<Mapping>> map(int descriptor, std::size_t size_bytes,
                                               int protection);
-  /// `huge`: of explicit huge pages.
+  /// `huge`: the file consists of explicit huge pages.
   Mapping(std::byte* address, std::size_t size_bytes, bool huge) noexcept
       : address_{address}, size_bytes_{size_bytes}, huge_{huge} {}
   /// Waits for one step of a thread that populates, at most kStepBytes.
@@ -29,18 +29,18 @@ class Mapping {
   Mapping& operator=(const Mapping&) = delete;
 
   [[nodiscard]] std::byte* address() const noexcept { return address_; }
-  /// Of whole pages; at least what was asked for.
+  /// A multiple of the page size; at least the requested size.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
 
   static constexpr std::size_t kStepBytes = std::size_t{4} << 20U;
   static constexpr std::size_t kPopulatedAtOnceBytes = std::size_t{64} << 20U;
-  /// Threads of this process that populate at once; further mappings have none.
+  /// The most threads of this process that populate at once; a further mapping starts none.
   static constexpr unsigned kMaxThreads = 4;
 
-  /// Enters the pages in the page table of this process, as `how` says. Once. `writes`: for
-  /// writing. `at_once_bytes`: of kLazy; so many are there when it returns. kLazy leaves out each
-  /// step of kStepBytes in which the server has not all pages, so that it takes no memory; kNow
-  /// makes them. Best effort: what is not entered faults at its first use.
+  /// Enters the pages in the page table of this process, as `how` says. Called once. `writes`: for
+  /// writing. `at_once_bytes`: the bytes that are entered on return when `how` is kLazy. kLazy
+  /// skips each step of kStepBytes in which the server does not have all pages, so it allocates no
+  /// memory; kNow allocates them. Best effort: a page that is not entered faults at its first use.
   void populate(Populate how, bool writes,
                 std::size_t at_once_bytes = kPopulatedAtOnceBytes) noexcept;
   /// Waits until no thread populates any more. For tests.

@@ -27,8 +27,8 @@ PeerProcess open_process(int socket, pid_t pid) noexcept {
   socklen_t length = sizeof descriptor;
   if (::getsockopt(socket, SOL_SOCKET, kPeerProcess, &descriptor, &length) == 0 && descriptor >= 0)
     return {UniqueFd{descriptor}, DeathTold::kByPeerDescriptor};
-  // Of a process that has exited already the number may be another's by now, which says no more
-  // than that the client lives.
+  // The process id of a process that has exited may belong to another process by now; then the
+  // server only takes the client for alive.
   if (pid != 0)
     if (UniqueFd opened{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U))})
       return {std::move(opened), DeathTold::kByProcessId};

@@ -27,7 +27,7 @@ namespace remora::transport {
 /// A control channel; a grant is a descriptor of the region's memory.
 class ShmServerEndpoint final : public ServerEndpoint, private MappingClient {
  public:
-  /// `process`: a pidfd of the client's; none where the kernel does not tell.
+  /// `process`: a pidfd of the client; empty if the kernel gives none.
   ShmServerEndpoint(UniqueFd socket, std::string peer, UniqueFd process, pid_t pid)
       : socket_{std::move(socket)},
         peer_{std::move(peer)},
@@ -41,12 +41,12 @@ class ShmServerEndpoint final : public ServerEndpoint, private MappingClient {
   Result<std::optional<ControlMessage>> receive() noexcept override {
     return receive_message(socket_.get());
   }
-  /// Room for all answers a client may wait for is in the socket: no room means that it does not
-  /// read, and that ends its session.
+  /// The socket has room for all answers that a client may wait for: no room means that the client
+  /// does not read, which ends its session.
   Status send(ControlMessage message) noexcept override {
     return send_message(socket_.get(), message.bytes, message.descriptors, Clock::now());
   }
-  void flush(Deadline /*deadline*/) noexcept override {}  // the socket keeps what was sent
+  void flush(Deadline /*deadline*/) noexcept override {}  // the socket keeps sent messages
   void expect_lanes(const LaneTicket& /*ticket*/) noexcept override {}
 
   Result<Grant> grant(const GrantRequest& request) noexcept override {
@@ -71,7 +71,7 @@ class ShmServerEndpoint final : public ServerEndpoint, private MappingClient {
   void shutdown() noexcept override { ::shutdown(socket_.get(), SHUT_RDWR); }
   [[nodiscard]] const MappingClient* mapping_client() const noexcept override { return this; }
   Status take_over(ServerEndpoint& before) noexcept override {
-    // What its client has mapped stays mapped: there is nothing to take over.
+    // The client's mappings stay valid: there is nothing to take over.
     if (dynamic_cast<ShmServerEndpoint*>(&before) != nullptr) return {};
     return Error{Code::kUnsupported, "resume over another transport"};
   }

@@ -87,8 +87,8 @@ Result<std::optional<ControlMessage>> receive_message(int socket) noexcept {
   message.msg_control = ancillary.data();
   message.msg_controllen = ancillary.size();
   ssize_t length = 0;
-  // A peer that closes with something unread resets the channel, which is said once, and before
-  // what the peer had sent: that comes next.
+  // A peer that closes with unread messages resets the channel. The kernel reports that once, and
+  // before the messages that the peer had sent, which come next.
   bool reset = false;
   do {
     length = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -109,7 +109,7 @@ Result<std::optional<ControlMessage>> receive_message(int socket) noexcept {
     }
   }
   if (length == 0) return lost("recvmsg", 0);
-  // Descriptors beyond this process's limit are missing: attach() finds that.
+  // Descriptors beyond this process's limit are missing, which attach() notices.
   if ((message.msg_flags & MSG_TRUNC) != 0)
     return Error{Code::kProtocol, "recvmsg"}.with_subject("control message too long");
   received.bytes.resize(static_cast<std::size_t>(length));

@@ -22,7 +22,7 @@ namespace remora::transport {
 /// Where sockets are: $REMORA_RUNTIME_DIR, else $XDG_RUNTIME_DIR, else /tmp/remora-<uid>.
 struct ShmFolder {
   std::string path;
-  bool named;  ///< by the environment, so that the server does not make it
+  bool named;  ///< the environment names it, so the server does not create it
 };
 [[nodiscard]] ShmFolder shm_folder();
 
@@ -44,19 +44,19 @@ struct ShmPreface {
 };
 static_assert(sizeof(ShmPreface) == 8);
 
-/// Shared by all sessions of one server: lets clients notice that it has stopped while their
-/// mappings, which the server cannot revoke, still work.
+/// A page that all sessions of one server share: by it clients notice that the server has stopped
+/// while their mappings, which the server cannot revoke, still work.
 struct ShmStatusPage {
   enum State : std::uint32_t { kServing = 1, kStopped = 2 };
   std::uint32_t state = kServing;
   std::uint32_t zero = 0;
-  ShmIdentity identity{};  ///< written before the first client comes
+  ShmIdentity identity{};  ///< written before the first client connects
 };
 inline constexpr std::size_t kShmStatusPageBytes = 4096;
 static_assert(offsetof(ShmStatusPage, identity) == 8);
 static_assert(sizeof(ShmStatusPage) <= kShmStatusPageBytes);
 
-/// Credentials of the process at the other end. Errors: kSystem.
+/// The credentials of the process at the other end. Errors: kSystem.
 struct PeerCredentials {
   pid_t pid;
   uid_t uid;
@@ -67,8 +67,8 @@ Result<PeerCredentials> peer_credentials(int socket);
 /// kSystem.
 Status send_message(int socket, std::span<const std::byte> bytes,
                     std::span<const UniqueFd> descriptors, Deadline deadline) noexcept;
-/// One message if there is one. Never blocks. Errors: kConnectionLost when the peer hung up,
-/// kProtocol for one that is too long.
+/// The next message; empty: none has arrived. Never blocks. Errors: kConnectionLost when the peer
+/// disconnected, kProtocol for a message that is too long.
 Result<std::optional<ControlMessage>> receive_message(int socket) noexcept;
 
 }  // namespace remora::transport

@@ -18,8 +18,8 @@
 
 namespace remora::transport {
 
-/// The page that tells clients whether the server still serves; its state is kStopped when the
-/// listener has been destroyed.
+/// The page that tells clients whether the server still serves; its state becomes kStopped when the
+/// listener is destroyed.
 class StatusPage {
  public:
   static Result<std::shared_ptr<StatusPage>> create(const ShmIdentity& identity) {
@@ -33,7 +33,8 @@ class StatusPage {
     auto page =
         std::make_shared<StatusPage>(std::move(memory), static_cast<ShmStatusPage*>(address));
     page->page_->identity = identity;
-    // Clients get no descriptor they could write through without opening the file again.
+    // The descriptor that clients get does not allow them to write, unless they open the file
+    // again.
     if (::fcntl(page->memory_.get(), F_ADD_SEALS,
                 F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0)
       return Error{Code::kSystem, "fcntl(F_ADD_SEALS)"}.with_errno(errno);
@@ -50,7 +51,7 @@ class StatusPage {
   StatusPage(const StatusPage&) = delete;
   StatusPage& operator=(const StatusPage&) = delete;
 
-  /// The next process serves the same memory: clients may go on with what they have mapped.
+  /// The next process serves the same memory: clients continue to use their mappings.
   void hand_over() noexcept { handed_over_ = true; }
   void set(ShmStatusPage::State state) noexcept {
     __atomic_store_n(&page_->state, state, __ATOMIC_SEQ_CST);

@@ -23,7 +23,7 @@ namespace remora::transport {
 namespace tcp {
 namespace {
 
-/// Connects, says what for, and hears that it is welcome.
+/// Connects, introduces the connection, and waits for the server's welcome.
 Result<UniqueFd> introduce(const verbs::Address& server, const Introduction& introduction,
                            Deadline deadline) noexcept {
   auto socket = connect_socket(server, deadline);
@@ -33,14 +33,15 @@ Result<UniqueFd> introduce(const verbs::Address& server, const Introduction& int
   const std::span whole{answer};
   Status status = send_all(socket->get(), introduction.to_wire(), deadline);
   if (status) status = receive_all(socket->get(), whole.first(kMagicBytes), deadline);
-  // Another server's first words may be all that it says until it is answered.
+  // Another server may send only its first message and then wait for an answer.
   if (status && !begins_as_ours(whole))
     return Error{Code::kProtocol, "connect over tcp"}
         .with_subject(server.to_string())
         .with_reason(is_http_answer(whole) ? Reason::kHttp : Reason::kNotRemora);
   if (status) status = receive_all(socket->get(), whole.subspan(kMagicBytes), deadline);
   if (!status) {
-    // It took the connection and hung up: not ours, or it does not want us.
+    // The server accepted the connection and closed it: it is no Remora server, or it refuses this
+    // client.
     const bool hung_up = status.error().code() == Code::kConnectionLost;
     const bool silent = status.error().code() == Code::kTimedOut;
     return Error{hung_up ? Code::kConnectionRefused : status.error().code(), "connect over tcp"}
@@ -61,7 +62,7 @@ class TcpClientEndpoint final : public ClientEndpoint {
  public:
   TcpClientEndpoint(UniqueFd socket, verbs::Address server, bool payload_crc)
       : socket_{std::move(socket)}, server_{server}, payload_crc_{payload_crc} {}
-  /// The last words, a goodbye mostly, leave in any case: then at the cost of a port for a while.
+  /// The last message, usually a goodbye, is still sent; then the port stays in use for a while.
   ~TcpClientEndpoint() override {
     if (!all_acknowledged(socket_.get())) set_abortive_close(socket_.get(), false);
   }
@@ -81,7 +82,7 @@ class TcpClientEndpoint final : public ClientEndpoint {
     return message;
   }
   void flush(Deadline deadline) noexcept override {
-    // A server that stands still has its host acknowledge, but late (delayed, by 40 ms).
+    // The host of a stopped server acknowledges, but late (delayed by 40 ms).
     constexpr std::chrono::milliseconds kMaxWait{20};
     constexpr std::chrono::microseconds kPause{50};
     const Deadline until = std::min(deadline, Clock::now() + kMaxWait);
@@ -104,8 +105,8 @@ class TcpClientEndpoint final : public ClientEndpoint {
                                Rights /*rights*/) noexcept override {
     return AttachedGrant{.extents = std::move(extents), .hold = nullptr};
   }
-  /// What the server has said is still read; behind it receive() ends the connection, or the
-  /// destructor.
+  /// Messages that the server has sent are still read; after them receive(), or the destructor,
+  /// ends the connection.
   void shutdown() noexcept override {
     left_.store(true, std::memory_order_release);
     ::shutdown(socket_.get(), SHUT_RD);
@@ -129,7 +130,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_tcp(const Uri& uri, const Connec
   if (!addresses) return addresses.error();
   Error last{Code::kUnreachable, "connect over tcp"};
   for (std::size_t i = 0; i < addresses->size(); ++i) {
-    // One that stays silent leaves its share of the time to those behind it.
+    // An address that does not answer leaves part of the time to those behind it.
     const auto share = (deadline - Clock::now()) / static_cast<int>(addresses->size() - i);
     const verbs::Address& address = (*addresses)[i];
     auto socket = tcp::introduce(address, {}, Clock::now() + share);

@@ -57,7 +57,7 @@ void GrantTable::remove(std::uint32_t key) noexcept {
   const std::size_t index = key >> kGenerationBits;
   if (index >= slots_.size() || !slots_[index].used || slots_[index].key != key) return;
   slots_[index] = {.extent = {}, .key = key_of(index, key + 1)};
-  free_.push_back(static_cast<std::uint32_t>(index));  // has held as many before
+  free_.push_back(static_cast<std::uint32_t>(index));  // the vector has held as many before
 }
 
 GrantTable::Target GrantTable::resolve(const RequestHeader& request) const noexcept {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the lanes of a session over tcp may reach, by key.
+/// The memory that the lanes of a tcp session may reach, by key.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace remora::transport::tcp {
 
-/// Memory that a session was granted.
+/// A range of memory that was granted to a session.
 struct GrantedExtent {
   std::byte* memory = nullptr;
   std::uint64_t start_bytes = 0;  ///< the address of its first byte: its offset in the region
@@ -24,8 +24,8 @@ struct GrantedExtent {
 };
 
 /// The extents of one session by key. A key is the index of a slot (20 bits) and the slot's
-/// generation (12 bits, from a random one on), so that a key of a grant that has ended is not soon
-/// that of another. Nothing of other sessions is in it: no key reaches them.
+/// generation (12 bits, from a random one on), so that the key of an ended grant is not soon
+/// reused. The table has no memory of other sessions: no key reaches it.
 class GrantTable {
  public:
   static constexpr unsigned kGenerationBits = 12;
@@ -33,21 +33,22 @@ class GrantTable {
 
   /// Errors: kLimitExceeded (kMaxExtents).
   Result<std::uint32_t> add(const GrantedExtent& extent);
-  /// The slots that add_as() reaches. A client could name a high slot, and have all below it made.
+  /// The number of slots that add_as() reaches. Without a limit a client could name a high slot,
+  /// and the table would allocate all slots below it.
   static constexpr std::size_t kMaxNamedExtents = std::size_t{1} << 16U;
-  /// The same under a key that the client has from the process before. Errors: kInvalidArgument: an
-  /// extent of this session has its slot; kLimitExceeded (kMaxNamedExtents).
+  /// As add(), under a key that the client has from the previous process. Errors: kInvalidArgument:
+  /// an extent of this session has its slot; kLimitExceeded (kMaxNamedExtents).
   Status add_as(std::uint32_t key, const GrantedExtent& extent);
   void remove(std::uint32_t key) noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return slots_.size() - free_.size(); }
 
-  /// Where a request goes, or why it does not.
+  /// The memory of a request, or the reason why it is refused.
   struct Target {
     CompletionStatus status = CompletionStatus::kSuccess;
     std::byte* memory = nullptr;
   };
   [[nodiscard]] Target resolve(const RequestHeader& request) const noexcept;
-  /// Where that would be, without a look at rights; null outside of every extent.
+  /// The memory of that range, without a check of rights; null if it is outside of every extent.
   [[nodiscard]] std::byte* locate(std::uint32_t key, std::uint64_t address,
                                   std::uint32_t length_bytes) const noexcept {
     const std::size_t index = key >> kGenerationBits;

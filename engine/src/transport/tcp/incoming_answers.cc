@@ -14,7 +14,7 @@ namespace remora::transport::tcp {
 namespace {
 
 constexpr std::size_t kStagingBytes = std::size_t{64} * 1024;
-/// One receive brings about so much at most, so that a caller gets to see it.
+/// The most bytes that one receive brings, so that the caller soon gets the completions.
 constexpr std::uint64_t kMaxReceiveBytes = std::uint64_t{1} << 20U;
 
 }  // namespace
@@ -29,7 +29,7 @@ IncomingAnswers::IncomingAnswers(int socket, PostedRequests& requests,
       size_{payload_crc ? kStagingBytes + kMaxTransferBytes : kStagingBytes},
       buffer_{std::make_unique_for_overwrite<std::byte[]>(size_)} {}
 
-/// Vectors for the answers that come next, of which one at least is not staged.
+/// Prepares vectors for the next answers, at least one of which is not staged.
 void IncomingAnswers::plan() noexcept {
   std::size_t count = 0;
   std::uint64_t bytes = 0;
@@ -62,7 +62,7 @@ void IncomingAnswers::plan() noexcept {
   part_count_ = count;
 }
 
-/// Answers that are all staged. No more than they are long: nothing else may come.
+/// Receives answers that are all staged; no more bytes than their length, since only they may come.
 ssize_t IncomingAnswers::receive_staged() noexcept {
   const std::size_t room = std::min<std::uint64_t>(size_ - staged_, awaited_bytes_);
   return ::recv(socket_, buffer_.get() + staged_, room, MSG_DONTWAIT);
@@ -84,7 +84,7 @@ bool IncomingAnswers::receive() noexcept {
   }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   // EFAULT: the local memory of one of these answers cannot be written to. A receive with one
-  // vector shows whose: after its header, staged, the answer that is expected.
+  // vector shows which answer it is: after its header, which is staged, it is the expected answer.
   if (got < 0 && errno == EFAULT && part_count_ > 1) {
     part_count_ = 1;
     return receive();
@@ -95,9 +95,8 @@ bool IncomingAnswers::receive() noexcept {
   return false;
 }
 
-/// The short way for what nearly all answers are: staged, whole, and as they should be. Takes those
-/// from `staged` on, and says of how many of `length` bytes they were; what comes then is for
-/// take_staged() to judge.
+/// The fast path for nearly all answers: staged, complete and good. Takes those from `staged` on,
+/// and returns how many of the `length` bytes they had; take_staged() handles the rest.
 std::size_t IncomingAnswers::take_good(const std::byte* staged, std::size_t length) noexcept {
   if (payload_crc_) return 0;
   std::size_t taken = 0;
@@ -122,7 +121,7 @@ std::size_t IncomingAnswers::take_good(const std::byte* staged, std::size_t leng
   return taken;
 }
 
-/// Takes what a receive has brought.
+/// Handles the bytes of one receive.
 void IncomingAnswers::take(std::size_t received) noexcept {
   part_count_ = 0;
   awaited_bytes_ -= received;
@@ -161,8 +160,8 @@ void IncomingAnswers::take(std::size_t received) noexcept {
   }
 }
 
-/// The expected answer as far as it is staged: `staged_` of `whole` bytes from `staged` on. True
-/// when it is whole and good; what is not whole is kept for the next receive.
+/// Handles the expected answer as far as it is staged: `staged_` of `whole` bytes from `staged` on.
+/// True: it was complete and good. An incomplete answer is kept for the next receive.
 bool IncomingAnswers::take_staged(const std::byte* staged, std::size_t whole) noexcept {
   std::optional<AnswerHeader> answer;
   if (staged_ >= kHeader) {
@@ -184,9 +183,9 @@ bool IncomingAnswers::take_staged(const std::byte* staged, std::size_t whole) no
   return true;
 }
 
-/// Whether it is the answer that is expected, and a good one.
+/// Whether it is the expected answer, and reports success.
 bool IncomingAnswers::check(const AnswerHeader& answer) noexcept {
-  // An answer also stands for the writes before it, so a failure may be of one of these.
+  // An answer also covers the writes before it, so a failure may be that of one of them.
   const std::uint64_t expected = requests_.expected();
   const std::uint64_t back = static_cast<std::uint32_t>(expected) - answer.sequence;
   const bool known = back <= expected - requests_.done_end();
@@ -195,23 +194,24 @@ bool IncomingAnswers::check(const AnswerHeader& answer) noexcept {
     return false;
   }
   const PostedRequests::Request& request = requests_.at(expected);
-  // A request that has not left whole cannot have succeeded: its buffer is still being read.
+  // A request that has not been sent completely cannot have succeeded: its buffer is still being
+  // read.
   const bool sent = request.queued_through <= outgoing_.sent_bytes();
   const bool has_sum = payload_crc_ && answer.length_bytes != 0;
   if (answer.status == CompletionStatus::kSuccess && sent && back == 0 &&
       answer.opcode == request.opcode && (has_sum || answer.payload_crc == 0) &&
       answer.length_bytes == request.payload_bytes())
     return true;
-  // Not even that what stands before it has succeeded is known.
+  // It is not even known whether the requests before it have succeeded.
   fail(requests_.done_end(), CompletionStatus::kBadResponse);
   return false;
 }
 
-/// The end of the lane: what stands before `sequence` has succeeded, it has not, and the rest is
-/// flushed.
+/// Ends the lane: the requests before `sequence` have succeeded, `sequence` has failed, and the
+/// rest is flushed.
 void IncomingAnswers::fail(std::uint64_t sequence, CompletionStatus status) noexcept {
   requests_.fail(sequence, status);
-  ::shutdown(socket_, SHUT_RD);  // the server hears of it by the lane's close()
+  ::shutdown(socket_, SHUT_RD);  // close() of the lane tells the server
 }
 
 }  // namespace remora::transport::tcp

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The answers of a client's lane as they come in.
+/// The answers that a client's lane receives.
 
 #include <array>
 #include <cstddef>
@@ -15,37 +15,37 @@
 
 namespace remora::transport::tcp {
 
-/// Answers come in the order of their requests and are as long as these say: headers and what is
-/// small are received into a buffer (staged), all that there is with one plain receive. Where
-/// something large is among what is awaited, the receive is scattered, and that goes straight to
-/// where it belongs.
+/// Answers come in the order of their requests, and their lengths follow from the requests. Headers
+/// and small payloads are received into a buffer (staged), with one plain receive. If a large
+/// payload is among the expected answers, the receive is scattered, and that payload goes straight
+/// to its destination.
 ///
-/// With payload CRC all that is received is staged, and is checked there before it is copied.
+/// With payload CRC all bytes are staged, and checked before they are copied.
 ///
 /// No thread safety.
 class IncomingAnswers {
  public:
-  /// The socket, `requests` and `outgoing` are of the lane, and outlive this.
+  /// The socket, `requests` and `outgoing` belong to the lane, and outlive this object.
   IncomingAnswers(int socket, PostedRequests& requests, const OutgoingRequests& outgoing,
                   bool payload_crc);
   IncomingAnswers(const IncomingAnswers&) = delete;
   IncomingAnswers& operator=(const IncomingAnswers&) = delete;
 
-  /// A request was posted whose answer has so many bytes of payload.
+  /// A request was posted whose answer has this many bytes of payload.
   void expect(std::uint32_t payload_bytes) noexcept {
     awaited_bytes_ += kHeader + payload_bytes;
     if (goes_straight(payload_bytes)) ++awaited_straight_;
   }
-  /// A chain was posted: where the next receive puts what comes is to be planned anew.
+  /// A chain was posted: the vectors of the next receive must be planned again.
   void plan_anew() noexcept { part_count_ = 0; }
-  /// Takes what one receive brings. Where that is not what is expected, the requests fail, and the
-  /// connection is shut down for reading. True: anything came. Never blocks.
+  /// Handles the bytes of one receive. If they are not the expected answers, the requests fail, and
+  /// the connection is shut down for reading. True: bytes have come. Never blocks.
   bool receive() noexcept;
-  /// An answer has begun whose payload goes straight: the rest of it is on its way.
+  /// The header of an answer was received whose payload goes straight: the rest of it will follow.
   [[nodiscard]] bool within_payload() const noexcept { return header_taken_; }
 
  private:
-  /// The answers that one receive may bring.
+  /// The most answers that one receive may bring.
   static constexpr std::size_t kMaxAnswers = 64;
   static constexpr std::size_t kHeader = AnswerHeader::kWireBytes;
 
@@ -65,16 +65,16 @@ class IncomingAnswers {
   PostedRequests& requests_;
   const OutgoingRequests& outgoing_;
   const bool payload_crc_;
-  const std::uint32_t straight_from_;   ///< payloads of so many bytes are not staged
-  std::uint64_t awaited_bytes_ = 0;     ///< of the answers to what has been posted
-  std::uint32_t awaited_straight_ = 0;  ///< of these answers, those whose payload is not staged
+  const std::uint32_t straight_from_;   ///< payloads of this length or more are not staged
+  std::uint64_t awaited_bytes_ = 0;     ///< of the answers to posted requests
+  std::uint32_t awaited_straight_ = 0;  ///< of these answers, those that are not staged
   const std::size_t size_;
-  const std::unique_ptr<std::byte[]> buffer_;  ///< what a receive does not put straight there
+  const std::unique_ptr<std::byte[]> buffer_;  ///< bytes that do not go straight
   std::size_t staged_ = 0;                     ///< bytes at its start, of the expected answer
-  std::uint32_t straight_got_ = 0;  ///< of the expected answer's payload, whose header was good
+  std::uint32_t straight_got_ = 0;  ///< bytes of the expected payload, received after a good header
   bool header_taken_ = false;
   std::array<iovec, 2 * kMaxAnswers> parts_;
-  std::size_t part_count_ = 0;  ///< of parts_; 0: has to be planned anew
+  std::size_t part_count_ = 0;  ///< of parts_; 0: must be planned again
 };
 
 }  // namespace remora::transport::tcp

@@ -18,7 +18,8 @@ namespace remora::transport::tcp {
 namespace {
 
 constexpr std::size_t kInputBytes = std::size_t{256} * 1024;
-/// Of each read; the processor goes on by itself where bytes are read in order.
+/// Bytes of each read that are prefetched; the processor continues by itself when bytes are read in
+/// order.
 constexpr std::uint32_t kFetchedAhead = 512;
 constexpr std::uint32_t kLine = 64;
 
@@ -71,7 +72,7 @@ void IncomingRequests::fetch_ahead(const GrantTable& grants) noexcept {
         RequestHeader::place_of(std::span<const std::byte, kHeader>{header, kHeader});
     const std::byte* const memory = grants.locate(place.key, place.address, place.length_bytes);
     if (memory == nullptr) break;
-    // A long copy to a place overwrites whole lines: it reads nothing there.
+    // A long copy overwrites whole cache lines of its destination, without reading them.
     const std::uint32_t wanted =
         place.payload_bytes >= straight_from_ ? 0 : std::min(place.length_bytes, kFetchedAhead);
     for (std::uint32_t line = 0; line < wanted; line += kLine) __builtin_prefetch(memory + line);

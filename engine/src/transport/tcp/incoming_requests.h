@@ -1,6 +1,6 @@
 #pragma once
 
-/// The requests of a server's lane as they come in.
+/// The requests that a server's lane receives.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,64 +14,64 @@ namespace remora::transport::tcp {
 class GrantTable;
 
 /// A buffer of headers and of the bytes of small writes. The bytes of a write are received into the
-/// region itself, but for what came together with its header: the lane copies that from the buffer.
-/// With payload CRC all of them come through the buffer, which has room for the largest write.
+/// region itself, except those that came together with its header: the lane copies these from the
+/// buffer. With payload CRC all bytes go through the buffer, which has room for the largest write.
 ///
-/// With the lock of the lane's session.
+/// The caller holds the lock of the lane's session.
 class IncomingRequests {
  public:
-  /// What a receive has brought.
+  /// The outcome of one receive.
   struct Received {
-    bool ended = false;   ///< the connection is of no use
+    bool ended = false;   ///< the connection cannot be used any more
     bool any = false;     ///< bytes have come
-    bool filled = false;  ///< all that there was room for has come
+    bool filled = false;  ///< the bytes filled the whole room
   };
   explicit IncomingRequests(bool payload_crc);
 
-  /// One receive: the rest of a write to where it belongs, then what comes behind it.
+  /// One receive: the rest of a write into the region, then the bytes behind it into the buffer.
   Received receive(int socket) noexcept;
-  /// Receives bytes that are of no use any more. As recv(2).
+  /// Receives bytes that are not needed any more. Returns as recv(2).
   ssize_t discard(int socket) noexcept;
 
-  /// Bytes that are in the buffer, and where the first of them is.
+  /// The number of bytes in the buffer, and the first of them.
   [[nodiscard]] std::size_t buffered_bytes() const noexcept { return end_ - begin_; }
   [[nodiscard]] const std::byte* next() const noexcept { return buffer_.data() + begin_; }
-  /// That many of them have been served.
+  /// `length` of them have been served.
   void skip(std::size_t length) noexcept { begin_ += length; }
-  /// Whether half of what the last receive left there has been served. True once.
+  /// Whether half of the bytes that the last receive left in the buffer has been served. True once.
   [[nodiscard]] bool passes_half() noexcept {
     if (begin_ < half_) return false;
     half_ = size_;
     return true;
   }
-  /// Asks the processor for the memory of the requests that are buffered, for all at once: served
-  /// one by one, each would wait for its page and its lines. Headers are not judged here, so
-  /// nothing is done with what they say.
+  /// Prefetches the memory of all buffered requests: served one by one, each would wait for its
+  /// page and its cache lines. Headers are not checked here, so their contents are used for nothing
+  /// else.
   void fetch_ahead(const GrantTable& grants) noexcept;
-  /// The lane has begun to serve the request: another one like it may follow.
+  /// The lane has begun to serve the request: the next one may be of the same kind.
   void expect_more_like(const RequestHeader& request) noexcept {
     large_writes_ = request.opcode == Opcode::kWrite && request.length_bytes >= kLargeWrite;
   }
 
-  /// The next `left` bytes are of the write, and are received to `memory`.
+  /// The next `left` bytes belong to the write, and are received into `memory`.
   void begin_write(const RequestHeader& request, std::byte* memory, std::uint32_t left) noexcept {
     write_ = request;
     target_ = memory;
     target_left_ = left;
   }
-  /// A write has begun that has not ended.
+  /// Whether a write has begun that is not complete.
   [[nodiscard]] bool in_write() const noexcept { return target_ != nullptr; }
   [[nodiscard]] std::uint32_t write_left_bytes() const noexcept { return target_left_; }
-  /// All bytes of the write have come. Returns its header.
+  /// All bytes of the write have been received. Returns its header.
   const RequestHeader& end_write() noexcept {
     target_ = nullptr;
     return write_;
   }
-  /// Whether bytes of a write may come that reach memory by this key.
+  /// Whether bytes of a write may still be received into memory that this key reaches.
   [[nodiscard]] bool writes_by(std::uint32_t key) const noexcept {
     return in_write() && write_.key == key;
   }
-  /// No byte of a write is received into the memory of a region any more.
+  /// From now on no byte of a write is received into the memory of a region.
   void drop_write() noexcept {
     target_ = nullptr;
     target_left_ = 0;
@@ -79,19 +79,19 @@ class IncomingRequests {
 
  private:
   static constexpr std::size_t kHeader = RequestHeader::kWireBytes;
-  /// After a write of so many bytes only a header is received ahead of the next one's bytes, so
-  /// that these go straight to where they belong.
+  /// After a write of this length only one header is received ahead, so that the bytes of the next
+  /// write go straight to their destination.
   static constexpr std::uint32_t kLargeWrite = 16 * 1024;
 
-  const std::uint32_t straight_from_;  ///< payloads of so many bytes are not copied
+  const std::uint32_t straight_from_;  ///< payloads of this length or more are not copied
   const std::size_t size_;
   remora::detail::PageBuffer buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  std::size_t half_ = 0;         ///< of what the last receive left there
-  std::size_t fetched_ = 0;      ///< memory of the requests before this has been asked for
-  bool large_writes_ = false;    ///< the last request was one: receive headers alone
-  std::byte* target_ = nullptr;  ///< of a write half received
+  std::size_t half_ = 0;         ///< half of the bytes that the last receive left
+  std::size_t fetched_ = 0;      ///< the memory of the requests before this is prefetched
+  bool large_writes_ = false;    ///< the last request was a large write: receive only a header
+  std::byte* target_ = nullptr;  ///< of a write that is not complete
   std::uint32_t target_left_ = 0;
   RequestHeader write_;
 };

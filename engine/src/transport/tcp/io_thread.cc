@@ -14,12 +14,12 @@ namespace remora::transport::tcp {
 
 namespace {
 
-/// Idle sockets that are asked one by one while the thread spins; more are left to epoll.
+/// The most idle sockets that the thread polls one by one while it spins; epoll watches more.
 constexpr std::size_t kMaxAsked = 4;
-/// Rounds over the active lanes between two looks at all of them.
+/// The number of rounds over the active lanes between two checks of all lanes.
 constexpr unsigned kRoundsPerLook = 16;
-/// Time for a client to take the refusal that ends its lane, and to ask for its reason on the
-/// control channel, which would end with the lane.
+/// The time that a client has to receive the refusal that ends its lane, and to ask for the reason
+/// on the control channel, which would end with the lane.
 constexpr std::chrono::seconds kRefusalTimeout{1};
 constexpr int kRefusedLookMs = 100;
 
@@ -60,20 +60,20 @@ void IoThread::run() noexcept {
       const bool spin = now - moved_at_ < spin_;
       if (!spin) report();
       await_events(spin ? 0 : refused_.empty() ? -1 : kRefusedLookMs);
-      now = Clock::now();  // it may have slept
+      now = Clock::now();  // the thread may have slept
     } else if (++round % kRoundsPerLook == 0) {
       report();
       await_events(0);
     }
     serve_active(now);
-    // Asking the sockets is pause enough until then.
+    // Until then polling the sockets is pause enough.
     const Clock::duration waited = now - moved_at_;
     if (waited >= detail::kSpinAlone && waited < spin_) std::this_thread::yield();
     if (!refused_.empty()) end_refused(now);
   }
 }
 
-/// Takes the lanes that have something to do among the active ones.
+/// Adds to the active lanes those that have events.
 void IoThread::await_events(int timeout_ms) noexcept {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(service_.epoll(), events.data(), events.size(), timeout_ms);
@@ -86,9 +86,9 @@ void IoThread::await_events(int timeout_ms) noexcept {
       unpark(now);
       continue;
     }
-    // The client hung up while the lane waited for room for its notices.
+    // The client disconnected while the lane waited for room for its notices.
     if ((event.events & EPOLLHUP) != 0) lane->hung_up = true;
-    // One that waited for room looks for requests again.
+    // A lane that waited for room to send looks for requests again.
     if ((event.events & EPOLLOUT) != 0) watch(*lane, EPOLLIN);
     activate(*lane, now);
   }
@@ -98,7 +98,7 @@ void IoThread::activate(ServerLane& lane, Clock::time_point now) {
   if (!std::exchange(lane.active, true)) active_.push_back({&lane, now});
 }
 
-/// Those for which there is still no room are parked again.
+/// Parks the lanes again for which there is still no room.
 void IoThread::unpark(Clock::time_point now) noexcept {
   for (ServerLane* const lane : std::exchange(parked_, {})) {
     watch(*lane, EPOLLIN);
@@ -161,7 +161,7 @@ void IoThread::watch(ServerLane& lane, std::uint32_t events) noexcept {
     log::warn({"connection.not_watched", "errno"}, "tcp: epoll_ctl: errno {}", errno);
 }
 
-/// Forgets a lane that has ended, and tells its session.
+/// Removes a lane that has ended, and tells its session.
 void IoThread::end_lane(ServerLane& lane) noexcept {
   report();
   std::erase_if(refused_, [&](const Refused& refused) { return refused.lane == &lane; });
@@ -178,14 +178,15 @@ void IoThread::end_lane(ServerLane& lane) noexcept {
   last->session().lane_ended(*last);
 }
 
-/// The client has hung up on a lane that was refused something: it is left to end_refused(), so
-/// that its session is still there when the client asks why. It counts as a lane until then.
+/// The client has disconnected from a lane that was refused a request. end_refused() ends the lane
+/// later, so that its session still exists when the client asks for the reason. The lane counts as
+/// a lane until then.
 void IoThread::keep_session(ServerLane& lane) noexcept {
   ::epoll_ctl(service_.epoll(), EPOLL_CTL_DEL, lane.fd(), nullptr);
 }
 
-/// Closes the lanes, and ends the sessions, of clients that do not hang up after a refusal. Does
-/// not wait where the session has ended.
+/// Closes the lanes, and ends the sessions, of clients that do not disconnect after a refusal. Does
+/// not wait if the session has ended.
 void IoThread::end_refused(Clock::time_point now) noexcept {
   for (std::size_t i = 0; i < refused_.size();) {
     ServerLane& lane = *refused_[i].lane;
@@ -194,11 +195,11 @@ void IoThread::end_refused(Clock::time_point now) noexcept {
       continue;
     }
     std::erase_if(active_, [&](const Active& active) { return active.lane == &lane; });
-    end_lane(lane);  // takes it from refused_
+    end_lane(lane);  // removes it from refused_
   }
 }
 
-/// Counts what was served.
+/// Counts the served requests in the metrics.
 void IoThread::report() noexcept {
   const metrics::Recorder recorder = metrics_.registry->recorder();
   for (std::size_t op = 0; op < served_.operations.size(); ++op)

@@ -19,9 +19,9 @@
 
 namespace remora::transport::tcp {
 
-/// Serves a group of lanes, in turn and in steps of bounded length, so that none waits long for
-/// another. Sleeps in epoll when nothing has come for `spin`; until then it asks the sockets that
-/// were served last again and again, which takes all of a core.
+/// Serves a group of lanes in turn, in steps of bounded length, so that no lane waits long for
+/// another. Sleeps in epoll when no bytes have come for `spin`; until then it polls the sockets
+/// that were served last, which uses a whole core.
 class IoThread {
  public:
   /// Errors: kSystem.
@@ -32,9 +32,9 @@ class IoThread {
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
 
-  /// Serves it until it ends. Any thread. Errors: kSystem.
+  /// Serves the lane until it ends. Any thread. Errors: kSystem.
   Status add(std::shared_ptr<ServerLane> lane);
-  /// There is room for the notices of a session whose lanes may be parked. Any thread.
+  /// There is room again for the notices of a session whose lanes may be parked. Any thread.
   void retry_parked() noexcept { service_.wake(); }
 
  private:
@@ -62,11 +62,11 @@ class IoThread {
   ServiceState service_;
 
   remora::detail::Mutex mutex_;
-  /// Added by any thread, ended by this one.
+  /// Any thread adds lanes, this thread removes them.
   std::unordered_map<const ServerLane*, std::shared_ptr<ServerLane>> lanes_
       REMORA_GUARDED_BY(mutex_);
 
-  // The thread's own.
+  // Used only by this thread.
   struct Refused {
     ServerLane* lane;
     Deadline until;

@@ -20,11 +20,11 @@ namespace remora::transport::tcp {
 
 class IoThreads {
  public:
-  /// As many as a machine with so many processors has when the configuration says `auto`.
+  /// The number of threads for the configuration `auto` on a machine with this many processors.
   [[nodiscard]] static std::uint32_t automatic_count(std::uint32_t processors) noexcept;
 
-  /// `wanted` threads, or, where it is 0, automatic_count() of this machine: then as many of them
-  /// as the system gives, at least one. Errors: see IoThread::start().
+  /// Starts `wanted` threads; if it is 0, automatic_count() of this machine, or as many of them as
+  /// the system gives, at least one. Errors: see IoThread::start().
   static Result<std::shared_ptr<IoThreads>> start(const ServedMetrics& metrics,
                                                   std::chrono::nanoseconds spin,
                                                   std::uint32_t wanted);
@@ -33,8 +33,8 @@ class IoThreads {
         sessions_{std::make_shared<ThreadSeat::Counts>(threads_.size())} {}
 
   [[nodiscard]] std::size_t size() const noexcept { return threads_.size(); }
-  /// A place on the thread that has the fewest sessions. One thread at a time takes seats; any
-  /// thread may let go of them.
+  /// A seat on the thread that has the fewest sessions. One thread at a time takes seats; any
+  /// thread may release them.
   [[nodiscard]] ThreadSeat take_seat() const;
   /// The thread that serves the lanes of the session.
   [[nodiscard]] IoThread& of(const ServedSession& session) const noexcept {

@@ -14,12 +14,13 @@ namespace remora::transport::tcp {
 
 namespace {
 
-/// From so many requests on, a chain of writes is answered in the middle too: the caller goes on
-/// with that half while the server still works at the other.
+/// From this length on a chain of writes is also answered in the middle: the caller continues with
+/// the first half while the server still works on the other.
 constexpr std::size_t kHalvedFrom = 24;
-/// Receives in vain, about a third of a microsecond each, for the rest of an answer.
+/// The number of empty receives, about a third of a microsecond each, while the rest of an answer
+/// is awaited.
 constexpr int kMaxVain = 64;
-/// Receives of one poll(), however little each of them brings.
+/// The most receives of one poll(), however few bytes each of them brings.
 constexpr int kMaxTries = 256;
 
 }  // namespace
@@ -89,7 +90,7 @@ PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
   std::uint32_t all_answered = 0;
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint64_t sequence = first_sequence + i;
-    // The end of a chain, and now and then within a long one so that its room comes back early.
+    // The end of a chain, and some requests within a long chain, so that their room is free early.
     const bool answered = !is_write(chain[i]->opcode) || i + 1 == chain.size() || i + 1 == half ||
                           (sequence + 1) % answer_interval_ == 0;
     enqueue(*chain[i], sequence, answered);
@@ -98,15 +99,15 @@ PostOutcome TcpLane::post(Chain chain, std::uint64_t first_sequence) noexcept {
   requests_.end_chain(first_sequence + chain.size());
   incoming_.plan_anew();
   outgoing_.flush(socket_.get(), in_error_);
-  // Wakes the thread that sleeps, or is about to, when the socket has room for the rest.
+  // Wakes the thread that sleeps, or is about to sleep, when the socket has room for the rest.
   if (outgoing_.pending()) (void)arm();
-  signaled_within_ = all_answered - 1;  // the end always is
+  signaled_within_ = all_answered - 1;  // the last request is always answered
   return {.taken = chain.size()};
 }
 
 std::size_t TcpLane::poll(std::span<LaneCompletion> completions) noexcept {
   if (outgoing_.pending()) outgoing_.flush(socket_.get(), in_error_);
-  // The rest of an answer that has begun is on its way: looking for it costs less than a sleep.
+  // The rest of an answer that has begun will come soon: polling for it costs less than a sleep.
   const std::uint64_t done = requests_.done_end();
   int vain = 0;
   for (int tries = 0; tries < kMaxTries && vain < kMaxVain; ++tries) {
@@ -130,7 +131,7 @@ void TcpLane::move_to_error() noexcept {
 
 void TcpLane::close() noexcept {
   move_to_error();
-  // An ended connection is readable for ever, and must not wake the thread that watches event_fd().
+  // An ended connection stays readable, and must not wake the thread that watches event_fd().
   events_.remove(socket_.get());
   abort_connection(socket_.get());
 }

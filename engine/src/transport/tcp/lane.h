@@ -19,11 +19,11 @@
 
 namespace remora::transport::tcp {
 
-/// A chain is one gathered send (OutgoingRequests); poll() sends what the socket did not take, and
-/// receives (IncomingAnswers).
+/// A chain is sent with one gathered send (OutgoingRequests); poll() sends the bytes that the
+/// socket did not take, and receives answers (IncomingAnswers).
 class TcpLane final : public Lane {
  public:
-  /// `socket`: connected, prepared, introduced and welcomed. Errors: kSystem.
+  /// `socket`: connected, prepared, introduced and welcomed by the server. Errors: kSystem.
   static Result<std::unique_ptr<Lane>> create(UniqueFd socket, std::uint32_t depth,
                                               bool payload_crc);
   TcpLane(UniqueFd socket, FdSet events, std::uint32_t depth, bool payload_crc);
@@ -52,7 +52,7 @@ class TcpLane final : public Lane {
   bool payload_crc_;
   std::uint64_t answer_interval_;
   std::atomic<bool> in_error_{false};
-  bool waits_for_room_ = false;  ///< what events_ looks for
+  bool waits_for_room_ = false;  ///< whether events_ watches for room to send
   PostedRequests requests_;
   OutgoingRequests outgoing_;
   IncomingAnswers incoming_;

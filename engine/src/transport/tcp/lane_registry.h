@@ -1,6 +1,6 @@
 #pragma once
 
-/// The sessions over tcp that wait for lanes.
+/// The tcp sessions that wait for lanes.
 
 #include <cstdint>
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace remora::transport::tcp {
 
-/// Which session a lane belongs to.
+/// Maps the ticket of a lane to its session.
 class TcpLaneRegistry {
  public:
   void expect(const LaneTicket& ticket, const std::shared_ptr<ServedSession>& session) {
@@ -25,7 +25,7 @@ class TcpLaneRegistry {
     std::erase_if(sessions_,
                   [&](const auto& entry) { return entry.second.session.get() == &session; });
   }
-  /// Null for a ticket that no session was given.
+  /// Null: no session has the ticket.
   [[nodiscard]] std::shared_ptr<ServedSession> find(const LaneTicket& ticket) {
     const remora::detail::MutexLock lock{mutex_};
     const auto found = sessions_.find(ticket.session_id);

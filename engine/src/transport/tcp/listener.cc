@@ -1,6 +1,5 @@
-/// What listens on the server's side of the tcp transport: sockets, and connections until they have
-/// said what they are for. Control channels become endpoints, lanes go to the threads that serve
-/// them.
+/// The listener of the tcp transport: sockets, and connections whose introduction has not arrived.
+/// Control channels become endpoints, lanes go to the threads that serve them.
 
 #include <algorithm>
 #include <array>
@@ -33,9 +32,9 @@ namespace remora::transport {
 namespace tcp {
 namespace {
 
-/// Pending connections; of more, the oldest are closed.
+/// The most pending connections; beyond it the oldest are closed.
 constexpr std::size_t kMaxPending = 256;
-/// Connections taken from a listening socket at once, so that those before them get their turn.
+/// The most connections that are accepted at once, so that earlier ones are served too.
 constexpr std::size_t kMaxAccept = 64;
 /// Room in the socket for every answer that a client may wait for.
 constexpr int kControlSendBytes =
@@ -48,11 +47,10 @@ struct PendingConnection {
   Deadline until;
   std::array<std::byte, Introduction::kWireBytes> bytes{};
   std::size_t got = 0;
-  bool answered = false;  ///< in HTTP: it is hung up on when it has read that
+  bool answered = false;  ///< answered in HTTP: closed when the client has read that
 };
 
-/// The answer to a client of HTTP: browsers, and programs that take this port for
-/// metrics.address.
+/// The answer to an HTTP client: a browser, or a program that takes this port for metrics.address.
 constexpr std::string_view kHttpAnswer =
     "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
     "Connection: close\r\nContent-Length: 108\r\n\r\n"
@@ -111,7 +109,7 @@ class TcpListener final : public Listener {
                                 SOCK_CLOEXEC | SOCK_NONBLOCK)};
       if (!socket) {
         if (errno == EAGAIN) return {};
-        // What was wrong with that one connection is no fault of the listener. Source: accept(2).
+        // The error concerns that one connection, not the listener. Source: accept(2).
         if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) continue;
         return Error{Code::kSystem, "accept"}.with_errno(errno);
       }
@@ -128,7 +126,8 @@ class TcpListener final : public Listener {
     return {};
   }
 
-  /// Reads on. True: the connection is not pending any more: a session has it, or it is closed.
+  /// Reads more bytes. True: the connection is not pending any more: a session has it, or it is
+  /// closed.
   bool read_introduction(PendingConnection& pending, Clock::time_point now,
                          std::vector<std::unique_ptr<ServerEndpoint>>& arrived) {
     if (pending.answered) return drain_answered(pending, now);
@@ -159,7 +158,7 @@ class TcpListener final : public Listener {
     return true;
   }
 
-  /// False: it was not taken whole.
+  /// False: the socket did not take the whole answer.
   static bool answer_http(PendingConnection& pending, Clock::time_point now) noexcept {
     constexpr std::chrono::seconds kReadingTime{1};
     pending.answered = true;
@@ -169,8 +168,8 @@ class TcpListener final : public Listener {
     return send_all(socket, text, now) && ::shutdown(socket, SHUT_WR) == 0;
   }
 
-  /// True when a client that has been answered has hung up, or its time is over. Reads what it has
-  /// sent: closing with unread bytes would reset the connection, and lose the answer.
+  /// True when a client that was answered has disconnected, or its time is over. Reads the bytes
+  /// that it has sent: closing with unread bytes would reset the connection, and lose the answer.
   static bool drain_answered(PendingConnection& pending, Clock::time_point now) noexcept {
     std::array<std::byte, 4096> unread;  // NOLINT(cppcoreguidelines-pro-type-member-init)
     const ssize_t got = ::recv(pending.socket.get(), unread.data(), unread.size(), MSG_DONTWAIT);
@@ -188,7 +187,7 @@ class TcpListener final : public Listener {
 
   Status admit_control(PendingConnection& pending,
                        std::vector<std::unique_ptr<ServerEndpoint>>& arrived) {
-    // Best effort: what the system gives is enough for a client that reads.
+    // Best effort: the buffer that the system gives is enough for a client that reads.
     ::setsockopt(pending.socket.get(), SOL_SOCKET, SO_SNDBUF, &kControlSendBytes,
                  sizeof kControlSendBytes);
     if (auto status = send_all(pending.socket.get(), Welcome{}.to_wire(), Clock::now()); !status)
@@ -221,12 +220,12 @@ class TcpListener final : public Listener {
     return status;
   }
 
-  /// The descriptor goes on to another set of events.
+  /// Removes the descriptor, which another set of events will watch.
   void stop_watching(const PendingConnection& pending) noexcept {
     events_.remove(pending.socket.get());
   }
 
-  /// So that silence is noticed.
+  /// Sets the timer by which a silent connection is noticed.
   void set_timer() noexcept {
     itimerspec when{};
     const auto first = std::min_element(
@@ -270,8 +269,8 @@ Result<UniqueFd> listen_on(const verbs::Address& address) {
         .with_errno(errno);
   constexpr int kOn = 1;
   const int v6_only = address.is_any() ? 0 : 1;
-  // Connections of a server that has just ended do not keep its successor from the port; one that
-  // listens does.
+  // Connections of a server that has just ended do not prevent its successor from using the port; a
+  // listening server does.
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &kOn, sizeof kOn);
   if (address.family() == AF_INET6)
     ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);

@@ -11,17 +11,17 @@
 
 namespace remora::transport::tcp {
 
-/// Cuts a control channel's bytes into messages. Keeps at most one in its buffer.
+/// Splits the bytes of a control channel into messages. Keeps at most one message in its buffer.
 class MessageReader {
  public:
-  /// A message if one is there. Never blocks. Errors: kConnectionLost when the peer hung up,
-  /// kProtocol for what is no message of ours, kSystem.
+  /// The next message; empty: not received yet. Never blocks. Errors: kConnectionLost when the peer
+  /// disconnected, kProtocol for bytes that are no message, kSystem.
   Result<std::optional<ControlMessage>> receive(int socket) noexcept;
 
  private:
   Result<std::optional<ControlMessage>> take() noexcept;
 
-  /// Short messages touch one page of it.
+  /// Short messages touch one page of the buffer.
   remora::detail::PageBuffer buffer_{FrameHeader::kWireBytes + kMaxControlMessageBytes};
   std::size_t begin_ = 0;
   std::size_t end_ = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The answers of a server's lane on their way out.
+/// The answers that a server's lane sends.
 
 #include <array>
 #include <cstddef>
@@ -17,18 +17,18 @@
 
 namespace remora::transport::tcp {
 
-/// The answers of one step, all of which have left before the next one serves: headers in a buffer,
-/// and behind each of them what does not go straight. The bytes of a large read go straight: they
-/// are sent from the region itself.
+/// The answers of one step, which are all sent before the next step begins. The buffer holds
+/// headers, each with the payload that is copied. The bytes of a large read go straight: they are
+/// sent from the region itself.
 ///
-/// With the lock of the lane's session.
+/// The caller holds the lock of the lane's session.
 class OutgoingAnswers {
  public:
   enum class Sent : std::uint8_t {
     kAll,
     kMore,     ///< more can be sent at once
     kBlocked,  ///< the peer has to read first
-    kFailed,   ///< the connection is of no use
+    kFailed,   ///< the connection cannot be used any more
   };
   explicit OutgoingAnswers(bool payload_crc);
 
@@ -36,27 +36,27 @@ class OutgoingAnswers {
   [[nodiscard]] bool goes_straight(std::uint32_t payload_bytes) const noexcept {
     return payload_bytes >= straight_from_;
   }
-  /// Whether an answer has room in this step whose payload does not go straight.
+  /// Whether this step has room for an answer whose payload is copied.
   [[nodiscard]] bool has_room(std::uint32_t payload_bytes) const noexcept {
     return size_ - end_ >= AnswerHeader::kWireBytes + payload_bytes;
   }
-  /// Where the next answer's payload is put, unless it goes straight.
+  /// The place of the next answer's payload, unless it goes straight.
   [[nodiscard]] std::byte* next_payload() noexcept {
     return buffer_.data() + end_ + AnswerHeader::kWireBytes;
   }
-  /// What follows the header is at next_payload(), or is nothing.
+  /// Adds an answer. Its payload, if any, is at next_payload().
   void answer(const RequestHeader& request,
               CompletionStatus status = CompletionStatus::kSuccess) noexcept;
-  /// The answer to a read whose bytes go straight.
+  /// Adds the answer to a read whose bytes go straight.
   void answer_read(const RequestHeader& request, const std::byte* memory) noexcept;
-  /// Whether bytes there go straight, and have not left yet.
+  /// Whether bytes of this range go straight and have not been sent yet.
   [[nodiscard]] bool overlaps(const std::byte* memory, std::uint32_t length_bytes) const noexcept;
-  /// Whether bytes that this key reaches go straight, and have not left yet.
+  /// Whether bytes that this key reaches go straight and have not been sent yet.
   [[nodiscard]] bool reads_by(std::uint32_t key) const noexcept;
 
-  /// One send of at most kMaxStepBytes, of what is pending. Sets `moved` if any bytes have left.
+  /// One send of at most kMaxStepBytes of the pending bytes. Sets `moved` if any bytes were sent.
   Sent flush(int socket, bool& moved) noexcept;
-  /// What is pending is not sent, and no memory of a region is read any more.
+  /// Drops the pending bytes; no memory of a region is read any more.
   void drop() noexcept { first_ = count_ = end_ = read_count_ = 0; }
 
  private:
@@ -68,18 +68,18 @@ class OutgoingAnswers {
   void add(const std::byte* bytes, std::size_t length) noexcept;
 
   const bool payload_crc_;
-  const std::uint32_t straight_from_;  ///< reads of so many bytes go straight
+  const std::uint32_t straight_from_;  ///< reads of this length or more go straight
   const std::size_t size_;
   remora::detail::PageBuffer buffer_;
-  std::size_t end_ = 0;                              ///< of what is used of the buffer
-  std::array<PendingRead, kMaxStepRequests> reads_;  ///< that go straight
+  std::size_t end_ = 0;                              ///< end of the used part of the buffer
+  std::array<PendingRead, kMaxStepRequests> reads_;  ///< reads that go straight
   std::size_t read_count_ = 0;
   std::array<iovec, 2 * kMaxStepRequests> parts_;  ///< to be sent: those from first_ to count_
   std::size_t first_ = 0;
   std::size_t count_ = 0;
 };
 
-// Once for each operation: inline.
+// Inline, since called once for each operation.
 
 inline void OutgoingAnswers::add(const std::byte* bytes, std::size_t length) noexcept {
   if (count_ > 0) {

@@ -18,8 +18,8 @@ OutgoingRequests::OutgoingRequests(std::size_t requests_max)
   parts_.reserve(2 * requests_max);
 }
 
-/// Takes the place of what has been sent. What is left fits: of the requests in flight all headers,
-/// and payload only where these fitted behind it.
+/// Moves the unsent bytes to the start of the buffer. They fit: headers of all requests in flight,
+/// and payload only if it fitted behind them before.
 void OutgoingRequests::compact() noexcept {
   std::byte* const begin = buffer_.get();
   const std::byte* const end = begin + end_;
@@ -27,7 +27,7 @@ void OutgoingRequests::compact() noexcept {
   for (std::size_t i = first_; i < parts_.size(); ++i) {
     auto* const at = static_cast<std::byte*>(parts_[i].iov_base);
     if (std::less<>{}(at, begin) || !std::less<>{}(at, end)) continue;  // a caller's memory
-    gone = std::min(gone, static_cast<std::size_t>(at - begin));        // the first one's
+    gone = std::min(gone, static_cast<std::size_t>(at - begin));        // of the first part
     parts_[i].iov_base = at - gone;
   }
   std::memmove(begin, begin + gone, end_ - gone);
@@ -45,7 +45,7 @@ void OutgoingRequests::flush(int socket, const std::atomic<bool>& ended) noexcep
                              : ::sendmsg(socket, &gathered, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) return;
-    if (sent < 0) {  // the lane takes what has been answered, and then finds the end
+    if (sent < 0) {  // the lane handles received answers, then finds the end
       ::shutdown(socket, SHUT_RDWR);
       break;
     }

@@ -1,9 +1,9 @@
 #pragma once
 
-/// How the threads of tcp touch the memory of regions. Sessions on several threads, clients over
-/// shm and the server's application may touch the same bytes at once: a read that overlaps a write
-/// may return any mixture (docs/guarantees.md). ThreadSanitizer leaves these functions out
-/// (ci/tsan.supp), and checks all else of the threads.
+/// The functions by which the threads of tcp access the memory of regions. Sessions on several
+/// threads, clients over shm and the server's application may touch the same bytes at once: a read
+/// that overlaps a write may return any mixture (docs/guarantees.md). ThreadSanitizer ignores these
+/// functions (ci/tsan.supp), and checks the rest of the threads' code.
 
 #include <cstddef>
 #include <cstring>
@@ -30,7 +30,7 @@ REMORA_KEPT_FUNCTION inline void zero(std::byte* at, std::size_t length_bytes) n
   std::memset(at, 0, length_bytes);
 }
 
-/// As recvmsg(2) with MSG_DONTWAIT: `parts` and `count` as there, at least one.
+/// As recvmsg(2) with MSG_DONTWAIT: `parts` and `count` as in msghdr; at least one vector.
 REMORA_KEPT_FUNCTION inline ssize_t receive(int socket, iovec* parts, std::size_t count) noexcept {
   if (count == 1) return ::recv(socket, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
   msghdr scattered{};

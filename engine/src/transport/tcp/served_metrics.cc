@@ -8,7 +8,7 @@ namespace remora::transport::tcp {
 
 namespace {
 
-/// The series stays with the registry, and counts all servers of the process.
+/// Declares a series that stays in the registry, and counts all servers of the process.
 Status declare_cpu_time(metrics::Registry& registry) {
   auto made = registry.counter_callback("remora_server_tcp_cpu_seconds_total",
                                         "CPU time of the threads of this process that serve tcp.",

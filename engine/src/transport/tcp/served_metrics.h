@@ -10,21 +10,21 @@
 
 namespace remora::transport::tcp {
 
-/// The series of what is served over tcp.
+/// The series of requests that are served over tcp.
 struct ServedMetrics {
   std::array<metrics::Counter, 4> operations;  ///< by Opcode
-  std::array<metrics::Counter, 2> bytes;       ///< read, written
+  std::array<metrics::Counter, 2> bytes;       ///< [0]: read, [1]: written
   metrics::Counter refused;
   metrics::Counter corrupt;
   metrics::Counter rejected_connections;
   std::shared_ptr<metrics::Registry> registry;
 
-  /// Errors: as metrics::Registry.
+  /// Errors: those of metrics::Registry.
   static Result<ServedMetrics> create(std::shared_ptr<metrics::Registry> registry);
 };
 
-/// Of the threads of this process that serve tcp. Never destroyed: servers and registries may end
-/// after static objects do.
+/// The CPU clocks of this process's threads that serve tcp. Never destroyed: servers and registries
+/// may end after static objects do.
 [[nodiscard]] remora::detail::ThreadClocks& serving_clocks();
 
 }  // namespace remora::transport::tcp

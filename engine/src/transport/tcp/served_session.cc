@@ -91,7 +91,7 @@ Result<Grant> ServedSession::grant(const GrantRequest& request) {
     }
   }
   made.handle = std::make_unique<TcpGrant>(shared_from_this(), std::move(keys));
-  if (!status) return status.error();  // the handle takes back what there is
+  if (!status) return status.error();  // the handle revokes the extents added so far
   return made;
 }
 
@@ -120,14 +120,14 @@ Status ServedSession::add_lane(const std::shared_ptr<ServerLane>& lane) {
 
 void ServedSession::lane_ended(const ServerLane& lane) noexcept {
   const Exclusive lock{*this};
-  // One that end() has dropped is not missed, nor by the session when it has begun again.
+  // A lane that end() has dropped is not missing, also not after the session has begun again.
   if (std::erase_if(lanes_, [&](const auto& each) { return each.get() == &lane; }) == 0) return;
   broken_.store(true, std::memory_order_release);
   ::eventfd_write(event_.get(), 1);
 }
 
 bool ServedSession::put_notice(const Notice& notice) {
-  mutex_.assert_held();  // by serve(), within whose step the lane calls this
+  mutex_.assert_held();  // by serve(), in whose step the lane calls this
   if (notices_.size() >= kMaxNotices) return false;
   notices_.push_back(notice);
   ::eventfd_write(event_.get(), 1);
@@ -159,7 +159,7 @@ void ServedSession::end() noexcept {
 void ServedSession::begin_again() noexcept {
   const Exclusive lock{*this};
   ended_ = false;
-  notices_.clear();  // were taken at its end, as far as the application had room
+  notices_.clear();  // taken at the end, as far as the application had room
   broken_.store(false, std::memory_order_release);
   eventfd_t value = 0;
   ::eventfd_read(event_.get(), &value);

@@ -54,11 +54,11 @@ class TcpServerEndpoint final : public ServerEndpoint {
     if (!message || message->has_value() || !session->broken()) return message;
     return Error{Code::kConnectionLost, "lane"}.with_reason(Reason::kLaneBroken);
   }
-  /// No room means that the client does not read, and that ends its session.
+  /// No room means that the client does not read, which ends its session.
   Status send(ControlMessage message) noexcept override {
     return send_message(socket_.get(), message.bytes, Clock::now());
   }
-  void flush(Deadline /*deadline*/) noexcept override {}  // the kernel sends what the socket took
+  void flush(Deadline /*deadline*/) noexcept override {}  // the socket keeps the bytes
   void expect_lanes(const LaneTicket& ticket) noexcept override {
     lane_registry_->expect(ticket, session());
   }
@@ -79,7 +79,7 @@ class TcpServerEndpoint final : public ServerEndpoint {
   }
   void shutdown() noexcept override {
     {
-      // Gone over to a successor, the session is that one's to end.
+      // A session that was taken over ends with the successor.
       const remora::detail::MutexLock lock{mutex_};
       if (!taken_over_) {
         lane_registry_->forget(*session_);
@@ -91,7 +91,7 @@ class TcpServerEndpoint final : public ServerEndpoint {
   Status take_over(ServerEndpoint& before) noexcept override {
     auto* const old = dynamic_cast<TcpServerEndpoint*>(&before);
     if (old == nullptr) return Error{Code::kUnsupported, "resume over another transport"};
-    // A thread that shuts the old endpoint down has done so, or finds it taken over.
+    // Another thread has shut the old endpoint down, or finds its session taken over.
     const std::scoped_lock lock{mutex_, old->mutex_};
     mutex_.assert_held();
     old->mutex_.assert_held();

@@ -17,8 +17,8 @@ namespace remora::transport::tcp {
 namespace {
 
 constexpr std::size_t kHeader = RequestHeader::kWireBytes;
-/// From so many requests on, the answers to the first half of what has been received are sent
-/// before the other half is served: the client goes on with these meanwhile.
+/// From this number of requests on, the answers to the first half of the received requests are sent
+/// before the other half is served, so that the client continues meanwhile.
 constexpr std::size_t kHalfFrom = 12;
 
 }  // namespace
@@ -56,7 +56,7 @@ ServerLane::Progress ServerLane::step(const GrantTable& grants, ServedCounts& se
   return starved_ && !filled && !refused_ ? Progress::kIdle : Progress::kMore;
 }
 
-/// Serves what is buffered, in order.
+/// Serves the buffered requests, in order.
 ServerLane::Stop ServerLane::serve(const GrantTable& grants, ServedCounts& served) noexcept {
   if (incoming_.in_write()) {
     if (incoming_.write_left_bytes() > 0) return Stop::kNeedsBytes;
@@ -97,7 +97,7 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, ServedCounts& serve
       if (!serve_read(*request, target.memory)) return Stop::kLimit;
       incoming_.skip(kHeader);
     } else {
-      // What is read is sent at the end of the step: it must be what stood there before.
+      // The bytes of a read are sent at the end of the step: the write must not change them before.
       if (outgoing_.overlaps(target.memory, request->length_bytes)) return Stop::kLimit;
       if (request->opcode == Opcode::kWrite) {
         const Stop stop = serve_write(*request, target.memory, served);
@@ -126,13 +126,14 @@ void ServerLane::count(const RequestHeader& request, ServedCounts& served) noexc
   if (zeroes) served.bytes[1] += request.length_bytes;
 }
 
-/// Puts the write's bytes there. kLimit: all of them are, go on with the next request.
+/// Copies the write's bytes to `memory`. kLimit: all of them are there; continue with the next
+/// request.
 ServerLane::Stop ServerLane::serve_write(const RequestHeader& request, std::byte* memory,
                                          ServedCounts& served) noexcept {
   const std::size_t buffered = incoming_.buffered_bytes() - kHeader;
   const std::byte* const payload = incoming_.next() + kHeader;
   if (payload_crc_) {
-    if (buffered < request.length_bytes) return Stop::kNeedsBytes;  // the buffer holds the largest
+    if (buffered < request.length_bytes) return Stop::kNeedsBytes;  // it holds the largest write
     if (crc32c({payload, request.length_bytes}) != request.payload_crc) {
       ++served.corrupt;
       refuse(request, CompletionStatus::kRemoteOperationError);
@@ -155,7 +156,7 @@ ServerLane::Stop ServerLane::serve_write(const RequestHeader& request, std::byte
   return Stop::kNeedsBytes;
 }
 
-/// False: no room for the copy in this step.
+/// False: this step has no room for the copy.
 bool ServerLane::serve_read(const RequestHeader& request, const std::byte* memory) noexcept {
   const std::uint32_t length = request.length_bytes;
   if (outgoing_.goes_straight(length)) {
@@ -179,7 +180,7 @@ void ServerLane::serve_atomic(const RequestHeader& request, std::byte* memory) n
   outgoing_.answer(request);
 }
 
-/// The last answer of this lane. What the client has sent behind the request is not served.
+/// Adds the last answer of this lane. Requests behind this one are not served.
 void ServerLane::refuse(const RequestHeader& request, CompletionStatus status) noexcept {
   refused_ = true;
   outgoing_.answer(request, status);
@@ -197,8 +198,8 @@ ServerLane::Progress ServerLane::flush() noexcept {
   return Progress::kDead;
 }
 
-/// After a refusal: says that nothing more comes and waits for the client's hang-up, so that the
-/// refusal is not lost with a connection that is reset.
+/// After a refusal: ends the stream and waits until the client disconnects, so that a reset of the
+/// connection does not lose the refusal.
 ServerLane::Progress ServerLane::drain() noexcept {
   if (!std::exchange(said_all_, true)) ::shutdown(socket_.get(), SHUT_WR);
   const ssize_t got = incoming_.discard(socket_.get());

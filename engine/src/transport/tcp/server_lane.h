@@ -1,6 +1,6 @@
 #pragma once
 
-/// The server's end of a lane over tcp: requests in, memory touched, answers out.
+/// The server's end of a lane over tcp: receives requests, accesses memory, sends answers.
 
 #include <atomic>
 #include <cstddef>
@@ -17,50 +17,50 @@
 
 namespace remora::transport::tcp {
 
-/// A lane as the thread that serves it sees it. Work is done in steps of bounded length; between
-/// them others are served. Memory is reached only within a step or through what a step has left
-/// behind (a write half received, answers not sent), which abort() drops.
+/// A lane as the thread that serves it sees it. Work is done in steps of bounded length, between
+/// which the thread serves other lanes. Memory is accessed only within a step, and for transfers
+/// that a step has not completed (a write partly received, answers not sent), which abort() drops.
 ///
 /// With payload CRC everything goes through buffers: received, checked, copied; copied, summed,
 /// sent. Without it large payloads go straight between the socket and the region: see
 /// IncomingRequests and OutgoingAnswers.
 ///
-/// All functions with the session's lock, by way of ServedSession.
+/// ServedSession calls all functions, and holds the session's lock.
 class ServerLane {
  public:
   ServerLane(UniqueFd socket, std::shared_ptr<ServedSession> session, bool payload_crc);
 
   enum class Progress : std::uint8_t {
-    kIdle,     ///< everything there has been served
+    kIdle,     ///< all received requests have been served
     kMore,     ///< more can be done at once
     kBlocked,  ///< the peer has to read first
     kParked,   ///< the application has to handle notices first
-    kDead,     ///< hung up, aborted, or not the protocol
+    kDead,     ///< disconnected, aborted, or a protocol error
   };
   /// Serves at most kMaxStepRequests requests and about kMaxStepBytes bytes.
   Progress step(const GrantTable& grants, ServedCounts& served) noexcept;
 
-  /// Whether a transfer under way reaches memory by that key.
+  /// Whether a transfer in progress reaches memory by that key.
   [[nodiscard]] bool touches(std::uint32_t key) const noexcept;
-  /// Drops what is under way and hangs up.
+  /// Drops transfers in progress and closes the connection.
   void abort() noexcept;
 
   [[nodiscard]] int fd() const noexcept { return socket_.get(); }
   [[nodiscard]] ServedSession& session() const noexcept { return *session_; }
   /// Whether the last step moved any bytes.
   [[nodiscard]] bool moved() const noexcept { return moved_; }
-  /// A request was refused: the lane only waits for its client to hear of it.
+  /// A request was refused: the lane only waits until its client has received the refusal.
   [[nodiscard]] bool refused() const noexcept { return refused_; }
 
-  /// The session has ended it. Any thread.
+  /// Whether the session has ended the lane. Any thread.
   [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_relaxed); }
 
-  // The serving thread's own marks.
+  // State of the thread that serves.
   bool active = false;
   bool hung_up = false;
 
  private:
-  /// Why serving the buffered requests ended.
+  /// Why serving the buffered requests stopped.
   enum class Stop : std::uint8_t { kNeedsBytes, kLimit, kNeedsRoom, kEnded };
 
   Progress flush() noexcept;
@@ -79,8 +79,8 @@ class ServerLane {
   bool moved_ = false;
   bool refused_ = false;
   std::atomic<bool> aborted_{false};
-  bool said_all_ = false;  ///< the refusal has left, and the end of the stream behind it
-  bool starved_ = true;    ///< the buffered bytes are no whole request
+  bool said_all_ = false;  ///< the refusal and the end of the stream were sent
+  bool starved_ = true;    ///< the buffer has no complete request
   std::optional<std::uint32_t> next_sequence_;
   IncomingRequests incoming_;
   OutgoingAnswers outgoing_;

@@ -26,7 +26,7 @@ Status await(int socket, short events, Deadline deadline, Operation operation) n
   return {};
 }
 
-/// Of this process or this host, and may have passed in a moment.
+/// Whether the shortage is one of this process or this host, which may end in a moment.
 bool is_local_shortage(int system_errno) noexcept {
   return system_errno == EADDRNOTAVAIL || system_errno == EMFILE || system_errno == ENFILE ||
          system_errno == ENOBUFS || system_errno == ENOMEM;
@@ -48,8 +48,8 @@ Error connect_error(int system_errno) noexcept {
   return error.with_errno(system_errno);
 }
 
-/// Where no server listens on a port of the dynamic range, the kernel may bind a connecting socket
-/// to that very port, so that the socket connects to itself. Source: RFC 793, simultaneous open.
+/// If no server listens on a port of the dynamic range, the kernel may bind a connecting socket to
+/// that very port, so that the socket connects to itself. Source: RFC 793, simultaneous open.
 bool met_itself(int socket) noexcept {
   sockaddr_storage own{};
   sockaddr_storage peer{};
@@ -136,8 +136,8 @@ Result<UniqueFd> connect_socket(const verbs::Address& address, Deadline deadline
   std::chrono::milliseconds pause{5};
   while (true) {
     auto socket = connect_once(address, deadline);
-    // What this host lacks others of it may give back. Not so descriptors of this process, whose
-    // caller waits here.
+    // Other processes may release what this host lacks. Descriptors of this process do not become
+    // free, since its caller waits here.
     if (socket || socket.error().reason() != Reason::kLocalShortage ||
         socket.error().system_errno() == EMFILE || Clock::now() + pause >= deadline)
       return socket;
@@ -205,7 +205,7 @@ Status send_message(int socket, std::span<const std::byte> message, Deadline dea
   while ((sent = ::sendmsg(socket, &gathered, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return connection_error("sendmsg", errno);
-    // Nothing has left yet, so that the channel is whole.
+    // No byte was sent yet, so the channel is intact.
     if (auto status = await(socket, POLLOUT, deadline, "sendmsg"); !status) return status;
   }
   auto gone = static_cast<std::size_t>(sent);

@@ -17,41 +17,42 @@
 
 namespace remora::transport::tcp {
 
-/// A peer that does not answer for so long, though it should, is gone: powered off, or cut off.
+/// The time after which a peer that does not answer counts as gone: powered off, or cut off.
 inline constexpr std::chrono::seconds kPeerTimeout{20};
 
-/// From here on the end of the connection, however it comes, takes back what has not been
-/// acknowledged, and leaves the port free at once: no TIME_WAIT, of which each client would have
-/// one for each connection, since it is the one to leave. False: only what is acknowledged may go
-/// so. Source: tcp(7), socket(7), SO_LINGER; RFC 9293, 3.10.5, ABORT.
+/// From here on, when the connection ends in any way, bytes that are not acknowledged are
+/// discarded, and the port is free at once. Without this each client would leave a port in
+/// TIME_WAIT for each connection, since the client closes first. False: only a connection whose
+/// bytes are all acknowledged ends this way. Source: tcp(7), socket(7), SO_LINGER; RFC 9293,
+/// 3.10.5, ABORT.
 void set_abortive_close(int socket, bool abortive) noexcept;
-/// Ends the connection that way now; the descriptor stays, and is readable.
+/// Ends the connection in this way now; the descriptor stays open, and is readable.
 void abort_connection(int socket) noexcept;
-/// The peer's host has all that was sent.
+/// Whether the peer's host has received all bytes that were sent.
 [[nodiscard]] bool all_acknowledged(int socket) noexcept;
 
-/// No delay for small segments; keep-alives that end the connection kPeerTimeout after its peer.
-/// Source: tcp(7). Errors: kSystem.
+/// No delay for small segments; keep-alives that end the connection kPeerTimeout after its peer has
+/// gone. Source: tcp(7). Errors: kSystem.
 Status prepare_socket(int socket) noexcept;
 
-/// A connected, prepared, non-blocking socket. Errors, with the address as subject: kTimedOut,
-/// kConnectionRefused, kUnreachable, kSystem.
+/// Returns a connected, prepared, non-blocking socket. Errors, with the address as subject:
+/// kTimedOut, kConnectionRefused, kUnreachable, kSystem.
 Result<UniqueFd> connect_socket(const verbs::Address& address, Deadline deadline) noexcept;
 
-/// All of `bytes`, waiting for room until `deadline`. After an error the stream is of no use.
-/// Errors: kTimedOut, kConnectionLost, kSystem.
+/// Sends all of `bytes`, waiting for room until `deadline`. After an error the stream cannot be
+/// used any more. Errors: kTimedOut, kConnectionLost, kSystem.
 Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline) noexcept;
-/// Moves `parts` on over `length_bytes` that have left; how many of them are used up.
+/// Advances `parts` over `length_bytes` bytes that were sent; returns how many parts are used up.
 std::size_t advance(iovec* parts, std::size_t length_bytes) noexcept;
 
-/// Exactly as many as `bytes` holds. Errors: as send_all.
+/// Receives exactly as many bytes as `bytes` holds. Errors: as send_all.
 Status receive_all(int socket, std::span<std::byte> bytes, Deadline deadline) noexcept;
 
-/// One message of a control channel. A message that could not leave whole ends the channel.
+/// Sends one message of a control channel. A message that was sent in part ends the channel.
 /// Errors: kLimitExceeded; as send_all.
 Status send_message(int socket, std::span<const std::byte> message, Deadline deadline) noexcept;
 
-/// What errno of send or recv means for a connection.
+/// The error of a connection for an errno of send or recv.
 [[nodiscard]] Error connection_error(Operation operation, int system_errno) noexcept;
 
 }  // namespace remora::transport::tcp

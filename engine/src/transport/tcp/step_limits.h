@@ -5,7 +5,7 @@
 
 namespace remora::transport::tcp {
 
-/// What a server's thread does for one lane at most before it looks at the others.
+/// The most that a server's thread does for one lane before it serves the others.
 inline constexpr std::size_t kMaxStepRequests = 64;
 inline constexpr std::uint64_t kMaxStepBytes = std::uint64_t{256} << 10U;
 

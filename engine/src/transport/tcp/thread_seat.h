@@ -10,13 +10,13 @@
 
 namespace remora::transport::tcp {
 
-/// Counts as one session of the thread for as long as it lives. Move-only.
+/// Counts as one session of a thread as long as it exists. Move-only.
 class ThreadSeat {
  public:
-  /// Sessions of each thread.
+  /// The number of sessions of each thread.
   using Counts = std::vector<std::atomic<std::size_t>>;
 
-  /// Of a session that no thread counts: the first thread.
+  /// The seat of a session that no thread counts: on the first thread.
   ThreadSeat() = default;
   ThreadSeat(std::shared_ptr<Counts> counts, std::size_t thread) noexcept
       : counts_{std::move(counts)}, thread_{thread} {

@@ -17,7 +17,7 @@ constexpr std::uint8_t kOptionPayloadCrc = 1;
 
 std::uint8_t octet(std::byte byte) noexcept { return std::to_integer<std::uint8_t>(byte); }
 
-/// What an introduction and its answer begin with.
+/// Writes the first bytes of an introduction and of its answer.
 void put_preface(std::byte* at, Purpose purpose, bool payload_crc) noexcept {
   put(at, kMagic);
   at[4] = std::byte{kVersion};

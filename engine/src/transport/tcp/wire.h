@@ -43,7 +43,7 @@ T get(const std::byte* at) noexcept {
   return swapped(value);
 }
 
-/// Puts the CRC32C of all but the last four bytes there.
+/// Writes into the last four bytes the CRC32C of all bytes before them.
 template <std::size_t kBytes>
 void seal(std::span<std::byte, kBytes> bytes) noexcept {
   put(bytes.data() + kBytes - 4, crc32c_of<kBytes - 4>(bytes.data()));
@@ -61,12 +61,12 @@ inline std::uint8_t code_of(Opcode opcode) noexcept {
   return static_cast<std::uint8_t>(static_cast<std::uint8_t>(opcode) + kOpcodeFirst);
 }
 
-/// The first four bytes of requests and answers: two that say something, two of zero.
+/// The first four bytes of requests and answers: `first`, `second` and two zeros.
 inline std::uint32_t lead(std::uint8_t first, std::uint8_t second) noexcept {
   return std::uint32_t{first} | std::uint32_t{second} << 8U;
 }
 
-/// Two fields of four bytes, one behind the other.
+/// Two fields of four bytes, one after the other.
 inline std::uint64_t pair(std::uint32_t first, std::uint32_t second) noexcept {
   return std::uint64_t{first} | std::uint64_t{second} << 32U;
 }
@@ -75,7 +75,8 @@ inline std::uint64_t pair(std::uint32_t first, std::uint32_t second) noexcept {
 
 enum class Purpose : std::uint8_t { kControl = 0, kLane = 1 };
 
-/// The first bytes of either side: they distinguish another protocol before the rest has come.
+/// The length of the magic with which both sides begin, which tells another protocol before the
+/// rest has come.
 inline constexpr std::size_t kMagicBytes = 4;
 inline constexpr std::string_view kMagicText = "RMRT";
 [[nodiscard]] inline bool begins_as_ours(std::span<const std::byte> bytes) noexcept {
@@ -109,22 +110,12 @@ struct Introduction {
   LaneTicket ticket{};
 
   [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
-  /// Nothing for bytes that are not an introduction: any program can send them.
+  /// Empty for bytes that are not an introduction: any program can send bytes.
   [[nodiscard]] static std::optional<Introduction> from_wire(
       std::span<const std::byte, kWireBytes> bytes) noexcept;
 };
 
-/// The server's answer to an introduction it takes; it hangs up on any other.
-///
-/// | bytes   | what |
-/// |---------|------|
-/// | 0 … 3   | "RMRT" |
-/// | 4       | version of these tables: 1 |
-/// | 5       | purpose, as introduced |
-/// | 6       | options that hold: bit 0 payload CRC |
-/// | 7       | zero |
-/// | 8 … 11  | zero |
-/// | 12 … 15 | CRC32C of bytes 0 … 11 |
+/// The server's answer to an introduction that it accepts; it closes other connections.
 struct Welcome {
   static constexpr std::size_t kWireBytes = 16;
   Purpose purpose = Purpose::kControl;
@@ -135,13 +126,7 @@ struct Welcome {
       std::span<const std::byte, kWireBytes> bytes) noexcept;
 };
 
-/// In front of every message of the control channel.
-///
-/// | bytes  | what |
-/// |--------|------|
-/// | 0 … 3  | length of the message, 1 … 16384 |
-/// | 4 … 7  | CRC32C of the message |
-/// | 8 … 11 | CRC32C of bytes 0 … 7 |
+/// Precedes every message of the control channel.
 struct FrameHeader {
   static constexpr std::size_t kWireBytes = 12;
   std::uint32_t length_bytes = 0;
@@ -152,10 +137,10 @@ struct FrameHeader {
       std::span<const std::byte, kWireBytes> bytes) noexcept;
 };
 
-/// Bytes of one read or write.
+/// The most bytes of one read or write.
 inline constexpr std::uint32_t kMaxTransferBytes = 1U << 20U;
-/// Payload of so many bytes is sent from and received where it belongs. What is shorter is copied
-/// next to its header: that costs less than two more vectors of a send or receive.
+/// Payload of this length or more is sent from and received into its own memory. Shorter payload is
+/// copied next to its header, which costs less than two more vectors of a send or receive.
 inline constexpr std::uint32_t kStraightFrom = 1024;
 
 /// A request of a lane; the bytes of a write follow it.
@@ -163,15 +148,15 @@ inline constexpr std::uint32_t kStraightFrom = 1024;
 /// | bytes   | what |
 /// |---------|------|
 /// | 0       | 1 read, 2 write, 3 compare and swap, 4 fetch and add, 5 write zeroes, 6 notify |
-/// | 1       | bit 0: to be answered; always set but for the two writes |
+/// | 1 | bit 0: to be answered; always set except for the two writes |
 /// | 2 … 3   | zero |
 /// | 4 … 7   | length in bytes; 8 for the atomics, 0 for notify |
 /// | 8 … 15  | address: offset in the region |
 /// | 16 … 19 | key of the extent; the tag of a notify |
 /// | 20 … 23 | sequence: one more than that of the request before |
-/// | 24 … 31 | value to compare with or to add; the length that a notify tells of |
-/// | 32 … 39 | value to put there; the grant of a notify |
-/// | 40 … 43 | CRC32C of a write's bytes where the lane has payload CRC, else 0 |
+/// | 24 … 31 | value to compare with or to add; the length of a notify's write |
+/// | 32 … 39 | value to store; the grant of a notify |
+/// | 40 … 43 | CRC32C of a write's bytes if the lane has payload CRC, else 0 |
 /// | 44 … 47 | CRC32C of bytes 0 … 43 |
 struct RequestHeader {
   static constexpr std::size_t kWireBytes = 48;
@@ -189,7 +174,7 @@ struct RequestHeader {
   [[nodiscard]] static std::optional<RequestHeader> from_wire(
       std::span<const std::byte, kWireBytes> bytes) noexcept;
 
-  /// What these bytes, checked for nothing, say of the memory that is meant.
+  /// The memory that an unchecked header names.
   struct Place {
     std::uint64_t address;
     std::uint32_t key;
@@ -200,17 +185,17 @@ struct RequestHeader {
 };
 
 /// The answer to a request, and to the unanswered writes before it; the bytes of a read, or the old
-/// value (8 bytes) of an atomic, follow it. One that tells of a failure has nothing behind it and
-/// is the lane's last.
+/// value (8 bytes) of an atomic, follow it. An answer that reports a failure has no payload and is
+/// the lane's last.
 ///
 /// | bytes   | what |
 /// |---------|------|
-/// | 0       | 0, or why the request failed, as ibv_wc_status has it |
-/// | 1       | what was asked, as in the request |
+/// | 0 | 0, or the error of the request as an ibv_wc_status |
+/// | 1 | operation, as in the request |
 /// | 2 … 3   | zero |
 /// | 4 … 7   | sequence of the request |
-/// | 8 … 11  | length of what follows |
-/// | 12 … 15 | CRC32C of what follows where the lane has payload CRC, else 0 |
+/// | 8 … 11 | length of the payload |
+/// | 12 … 15 | CRC32C of the payload if the lane has payload CRC, else 0 |
 /// | 16 … 19 | CRC32C of bytes 0 … 15 |
 struct AnswerHeader {
   static constexpr std::size_t kWireBytes = 20;
@@ -223,13 +208,13 @@ struct AnswerHeader {
   void to_wire(std::span<std::byte, kWireBytes> bytes) const noexcept;
   [[nodiscard]] static std::optional<AnswerHeader> from_wire(
       std::span<const std::byte, kWireBytes> bytes) noexcept;
-  /// Whether these bytes, with their CRC, tell of that request's success and of no payload CRC.
+  /// Whether these bytes, with their CRC, report the success of that request without payload CRC.
   [[nodiscard]] static bool tells_of_success(std::span<const std::byte, kWireBytes> bytes,
                                              Opcode opcode, std::uint32_t sequence,
                                              std::uint32_t length_bytes) noexcept;
 };
 
-// Once for each operation on either side: inline.
+// Inline, since called once for each operation on either side.
 
 inline void RequestHeader::to_wire(std::span<std::byte, kWireBytes> bytes) const noexcept {
   std::byte* const at = bytes.data();
@@ -261,7 +246,7 @@ inline std::optional<RequestHeader> RequestHeader::from_wire(
                             .swap = wire::get<std::uint64_t>(at + 32),
                             .payload_crc = wire::get<std::uint32_t>(at + 40)};
   if (!found.answered && !is_write(found.opcode)) return std::nullopt;
-  // No bytes go with it, and none come back.
+  // A notify has no payload, and its answer has none.
   if (found.opcode == Opcode::kNotify && found.length_bytes != 0) return std::nullopt;
   return found;
 }
@@ -311,7 +296,7 @@ inline bool AnswerHeader::tells_of_success(std::span<const std::byte, kWireBytes
          wire::sealed(bytes);
 }
 
-/// Bytes that follow the answer to a request.
+/// The number of payload bytes of the answer to a request.
 [[nodiscard]] constexpr std::uint32_t answer_bytes(Opcode opcode,
                                                    std::uint32_t length_bytes) noexcept {
   return is_write(opcode) || opcode == Opcode::kNotify ? 0 : length_bytes;

@@ -23,77 +23,81 @@ struct Health {
   std::string text = "ok";
 };
 
-/// Credentials for readers of `/metrics`, `/history` and `/status`. All empty: none are asked for.
-/// Where both are given, either will do. There is no TLS: on a network that others listen to, a
-/// credential is read with the first request.
+/// Credentials for readers of `/metrics`, `/history` and `/status`. All empty: readers need none.
+/// If both are given, either is sufficient. There is no TLS: on a network with an eavesdropper the
+/// first request discloses the credential.
 struct HttpAccess {
   /// `Authorization: Bearer <token>`: printable ASCII without spaces.
   std::string token = {};
-  /// HTTP Basic: what a browser asks for. Both or none; `user` without a colon.
+  /// HTTP Basic, for which a browser asks its user. Both or none; `user` without a colon.
   std::string user = {};
   std::string password = {};
 };
 
-/// Which part of long lists `/status` is asked for: `/status?limit=100&sessions_after=...`.
+/// The part of long lists that a request of `/status` wants:
+/// `/status?limit=100&sessions_after=...`.
 struct StatusQuery {
   static constexpr std::size_t kLimitMax = 10'000;
   /// Members of each list at most, 1 to kLimitMax: `limit`.
   std::size_t limit = 1'000;
-  /// Lists begin behind these: `sessions_after`, `regions_after`; empty: at their beginning. What
-  /// an answer has as `sessions_next` and `regions_next`, which are null where nothing follows.
+  /// Lists begin after these members: `sessions_after`, `regions_after`; empty: at their beginning.
+  /// The values for the next request are `sessions_next` and `regions_next` of an answer, which are
+  /// null after the last member.
   std::string sessions_after = {};
   std::string regions_after = {};
 };
 
 struct HttpOptions {
-  /// `IPv4:port`, `[IPv6]:port` or `localhost:port`; `[::]:port` serves IPv4 too, port 0 lets the
-  /// kernel choose. Bind what the monitoring network may read.
+  /// `IPv4:port`, `[IPv6]:port` or `localhost:port`; `[::]:port` also serves IPv4, port 0 lets the
+  /// kernel choose. Bind an address that only the monitoring network reaches.
   std::string address = "127.0.0.1:9471";
   HttpAccess access = {};
-  /// Names by which it may be asked (`Host`), besides addresses, `localhost` and the name of this
+  /// Names that a request may have in `Host`, besides addresses, `localhost` and the name of this
   /// machine (gethostname(2), also its first label); "*": any. Other names get a 421, so that no
-  /// page of another site reads it by a name of its own (DNS rebinding); `/healthz` and `/readyz`
-  /// answer to all.
+  /// page of another site can read the endpoint by a name of that site (DNS rebinding); `/healthz`
+  /// and `/readyz` accept all names.
   std::vector<std::string> allowed_hosts = {};
-  /// `/healthz`, `/readyz` and `/status` ask these, on a serving thread, maybe several at once;
-  /// they must not block for long. One that throws counts as unhealthy, not ready, or is a 500.
+  /// `/healthz`, `/readyz` and `/status` call these functions on a serving thread, maybe several at
+  /// once; they must not block for long. An exception means unhealthy, not ready, or an answer 500.
   ///
   /// None: always healthy.
   std::function<Health()> health = {};
-  /// Why this process should get no work now, a line each; ready where there are none.
+  /// Why this process should get no work now, one line for each reason; empty: ready.
   std::function<std::vector<std::string>()> unready = {};
-  /// A JSON object, to which `ready`, `reasons` and `uptime_seconds` are added. None:
+  /// Returns a JSON object, to which `ready`, `reasons` and `uptime_seconds` are added. None:
   /// `{"kind": "process"}`.
   std::function<std::string()> status = {};
-  /// Where it is set, it is asked instead of `status`. Where it is not, the parameters of a request
+  /// If it is set, it is called instead of `status`. If it is not set, the parameters of a request
   /// are ignored.
   std::function<std::string(const StatusQuery&)> status_page = {};
-  /// How much of the past `/history` and the page show, a sample each two seconds, kept in this
-  /// process: 8 bytes a sample and series, some 2 MB for an hour. 0: none; at most 24 hours.
+  /// The time that `/history` and the page show, with a sample every two seconds, kept in this
+  /// process: 8 bytes for each sample and series, some 2 MB for an hour. 0: none; at most 24 hours.
   std::chrono::minutes history{60};
-  /// Requests answered, and so threads, at once; 1 to 1,024. One more gets a 503. Connections whose
-  /// request has not come yet take no thread; up to 512 of them wait (a quarter of the open files
-  /// that the process may have, where that is less), and one more takes the place of the oldest.
+  /// The most requests answered at once, and so threads; 1 to 1,024. A further one gets a 503.
+  /// Connections whose request has not arrived yet use no thread; up to 512 of them wait (or a
+  /// quarter of the process's limit of open files, if that is less), and a further one displaces
+  /// the oldest.
   std::size_t connections_max = 16;
-  /// From accept to the last byte sent, whatever the peer does; then the connection is cut.
+  /// The time from accept to the last byte sent, whatever the peer does; then the connection is
+  /// closed.
   std::chrono::milliseconds request_timeout{10'000};
 };
 
 /// Serves `/metrics`, `/healthz`, `/readyz`, `/status`, `/history` and, at `/`, a page that shows
-/// them, by GET and HEAD, one request a connection (`Connection: close`), compressed where the
-/// client accepts that; 421 for a foreign name in `Host`, 401 without the credentials that
-/// HttpOptions::access asks for, 404 for other paths, 405 for other methods. The page itself,
-/// `/healthz` and `/readyz` need no credentials.
+/// them, by GET and HEAD, one request for each connection (`Connection: close`), compressed if the
+/// client accepts that; 421 for a foreign name in `Host`, 401 without the credentials of
+/// HttpOptions::access, 404 for other paths, 405 for other methods. The page itself, `/healthz` and
+/// `/readyz` need no credentials.
 ///
 /// Has threads of its own: one that accepts and reads the heads of requests, one that keeps the
-/// history, and one for each request that is answered, started when needed. A silent client costs a
-/// descriptor until request_timeout, one that reads its answer slowly a thread; neither disturbs
-/// others, and recording threads never wait for any of this.
-/// Owns its registry jointly. The destructor stops serving, cutting connections in progress, and
-/// waits for its threads: for as long as a callback of the registry or `health` runs, and no
-/// longer.
+/// history, and one for each request that is answered, started when needed. A silent client uses a
+/// descriptor until request_timeout, a client that reads its answer slowly uses a thread; neither
+/// delays others, and recording threads never wait for the endpoint. Shares the ownership of its
+/// registry. The destructor stops serving, closes connections in progress, and waits for its
+/// threads: as long as a callback of the registry or `health` runs, and no longer.
 ///
-/// In a child of fork(2) the parent's goes on serving in the parent, whatever becomes of the copy.
+/// After fork(2) the parent's endpoint continues to serve in the parent, whatever happens to the
+/// copy in the child.
 ///
 /// Thread safety: an object is for one thread at a time.
 class HttpEndpoint {
@@ -107,7 +111,7 @@ class HttpEndpoint {
   HttpEndpoint(HttpEndpoint&&) noexcept;
   HttpEndpoint& operator=(HttpEndpoint&&) noexcept;
 
-  /// The port it listens on, the kernel's choice included. 0 once moved from.
+  /// The port on which it listens, also if the kernel has chosen it. 0 once moved from.
   [[nodiscard]] std::uint16_t port() const noexcept;
   /// `host:port` as a client may use it, with the real port. Empty once moved from.
   [[nodiscard]] std::string address() const;

@@ -11,8 +11,8 @@
 
 namespace remora::metrics {
 
-/// The buckets. Each power of two is cut into 16 buckets of equal width, so that a bucket's upper
-/// edge is at most 6.25 % above any value in it; values up to 32 have buckets of their own.
+/// The buckets. Each power of two is divided into 16 buckets of equal width, so that a bucket's
+/// upper edge is at most 6.25 % above any value in it; values up to 32 have buckets of their own.
 ///
 /// Buckets include their upper edge and not their lower one, as Prometheus' `le` does: 4096 lies in
 /// the bucket that ends at 4096, so powers of two (block sizes, chain lengths) are counted exactly.
@@ -23,14 +23,14 @@ namespace remora::metrics {
 /// unsigned, counts as zero.
 struct Buckets {
   static constexpr unsigned kSubBits = 4;
-  /// Slots of one histogram.
+  /// The number of slots of a histogram.
   static constexpr std::size_t kCount = (64 - kSubBits + 1) << kSubBits;
   /// Upper bound of the relative error of a bucket's upper edge.
   static constexpr double kRelativeErrorMax = 1.0 / (1U << kSubBits);
-  /// Largest value that is told from zero.
+  /// The largest value that can be distinguished from zero.
   static constexpr std::uint64_t kMaxValue = std::uint64_t{31} << 59;
 
-  /// Where `value` is counted.
+  /// The slot in which `value` is counted.
   [[nodiscard]] static constexpr std::size_t slot(std::uint64_t value) noexcept {
     const std::uint64_t below = value - 1;
     const unsigned exponent =
@@ -60,8 +60,8 @@ struct Buckets {
 /// A histogram of integers (nanoseconds, bytes, counts) with percentiles within 6.25 %.
 ///
 /// About 8 KiB, no allocation. Record in one histogram a thread and merge: not thread-safe,
-/// distinct objects may be used from distinct threads. Percentiles never under-report: they are the
-/// upper edge of the bucket that holds the true value, cut at the largest value recorded.
+/// distinct objects may be used from distinct threads. Percentiles are never too small: they are
+/// the upper edge of the bucket that holds the true value, limited to the largest value recorded.
 class LatencyHistogram {
  public:
   /// Counts `value` once.
@@ -78,7 +78,7 @@ class LatencyHistogram {
   }
   /// Adds everything `other` has recorded.
   void merge(const LatencyHistogram& other) noexcept;
-  /// Forgets everything.
+  /// Removes all values.
   void reset() noexcept { *this = {}; }
 
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
@@ -92,8 +92,8 @@ class LatencyHistogram {
   [[nodiscard]] std::uint64_t min() const noexcept { return count_ == 0 ? 0 : min_; }
   /// Largest value recorded, 0 when empty.
   [[nodiscard]] std::uint64_t max() const noexcept { return max_; }
-  /// The value that `percent` % of all recorded values do not exceed: nearest rank, `percent` cut
-  /// to [0, 100]; 0 when empty. At least the true value, at most 6.25 % above it.
+  /// The value that `percent` % of all recorded values do not exceed: nearest rank, `percent`
+  /// limited to [0, 100]; 0 when empty. At least the true value, at most 6.25 % above it.
   [[nodiscard]] std::uint64_t percentile(double percent) const noexcept;
   /// Values recorded in the buckets up to and including the one that holds `bound`.
   [[nodiscard]] std::uint64_t count_up_to(std::uint64_t bound) const noexcept;
@@ -103,7 +103,7 @@ class LatencyHistogram {
   }
 
  private:
-  friend class HistogramReader;  ///< fills one from a registry's cells
+  friend class HistogramReader;  ///< fills a histogram from a registry's cells
 
   std::array<std::uint64_t, Buckets::kCount> slots_{};
   std::uint64_t count_ = 0;

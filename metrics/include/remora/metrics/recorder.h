@@ -1,10 +1,11 @@
 #pragma once
 
-/// The part for the data path: handles of series, and the recorder of the calling thread.
+/// The part of metrics/ for the data path: handles of series, and the recorder of the calling
+/// thread.
 ///
 /// Handles are indices: cheap, copyable, made by a Registry (registry.h) and valid with recorders
-/// of that registry only, as long as it lives. A default-made handle records into a scratch cell
-/// that is never read, so code without metrics needs no branch.
+/// of that registry only, as long as it lives. A default-constructed handle records into a scratch
+/// cell that is never read, so code without metrics needs no branch.
 
 #include <array>
 #include <atomic>
@@ -13,7 +14,7 @@
 
 #include <remora/metrics/latency_histogram.h>
 
-/// Whether a cell is raised by one instruction. ThreadSanitizer must see the portable form.
+/// Whether one instruction raises a cell. ThreadSanitizer must see the portable form.
 #if defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
 #define REMORA_METRICS_ONE_INSTRUCTION 0
 #elif defined(__has_feature)
@@ -29,8 +30,8 @@
 namespace remora::metrics {
 
 #ifdef REMORA_METRICS_NOT_RECORDED
-/// For one test, which compiles a data path twice to count what recording costs. Never defined
-/// else: all that is linked together must agree.
+/// For one test, which compiles a data path twice to count what recording costs. Not defined
+/// elsewhere: all objects that are linked together must agree.
 inline constexpr bool kRecorded = false;
 #else
 inline constexpr bool kRecorded = true;
@@ -42,7 +43,7 @@ class Registry;
 /// A number that only grows. Record with Recorder::add.
 class Counter {
  public:
-  /// Goes nowhere.
+  /// Records into the scratch cell.
   constexpr Counter() noexcept = default;
 
  private:
@@ -56,7 +57,7 @@ class Counter {
 /// Recorder::observe.
 class Histogram {
  public:
-  /// Goes nowhere.
+  /// Records into the scratch cell.
   constexpr Histogram() noexcept = default;
 
  private:
@@ -72,11 +73,11 @@ enum class MarkReader : std::uint8_t { kScrape, kHistory, kCount };
 /// A value that goes up and down, with an optional high-water mark since the last scrape.
 ///
 /// Any thread may call any function; each is one or a few atomic operations on a cell that all
-/// threads share, so gauges belong where something changes once a batch, not once an operation.
+/// threads share, so use gauges for values that change once in a batch, not once in an operation.
 /// Copies are the same gauge. Must not be used after its registry is gone.
 class Gauge {
  public:
-  /// Goes nowhere.
+  /// Records into the scratch cell.
   constexpr Gauge() noexcept = default;
 
   void set(std::int64_t value) const noexcept {
@@ -89,11 +90,11 @@ class Gauge {
     if (cell_ == nullptr) return;
     note(cell_->value.fetch_add(delta, std::memory_order_relaxed) + delta);
   }
-  /// Sets it to `value`, which is known to be no new highest.
+  /// Sets it to `value`, which is certainly no new maximum.
   void lower(std::int64_t value) const noexcept {
     if (kRecorded && cell_ != nullptr) cell_->value.store(value, std::memory_order_relaxed);
   }
-  /// Sets it to `value` where that is more than it has.
+  /// Sets it to `value` if that is more than its present value.
   void raise(std::int64_t value) const noexcept {
     if (cell_ == nullptr) return;
     lift(cell_->value, value);
@@ -106,7 +107,7 @@ class Gauge {
   struct alignas(64) Cell {
     std::atomic<std::int64_t> value{0};
     std::atomic<std::int64_t> high_water{0};
-    /// For each reader, the highest mark that another reader took and it has not seen.
+    /// For each reader, the highest mark that another reader has taken and this one has not seen.
     std::array<std::atomic<std::int64_t>, static_cast<std::size_t>(MarkReader::kCount)> unseen{};
     bool has_high_water = false;
   };
@@ -125,10 +126,10 @@ class Gauge {
 
 /// One thread's own cells of one registry: where counters and histograms are recorded.
 ///
-/// Got from Registry::recorder(), once a batch; as cheap to copy as a pointer. Belongs to the
-/// thread that got it: never hand it to another one, keep it no longer than the thread or the
-/// registry lives. Recording takes no lock, no locked instruction and no cache line that another
-/// thread writes; it never fails and never allocates.
+/// The result of Registry::recorder(), called once in a batch; as cheap to copy as a pointer.
+/// Belongs to the thread that has called recorder(): never pass it to another thread, and do not
+/// keep it longer than the thread or the registry lives. Recording takes no lock, no locked
+/// instruction and no cache line that another thread writes; it never fails and never allocates.
 class Recorder {
  public:
   /// Adds `n` to `counter`.
@@ -156,7 +157,7 @@ class Recorder {
 
   /// Only the owning thread writes a cell, so this need not be a locked instruction; the scraping
   /// thread may read at any time, so it must not tear. On x86-64 one unlocked instruction does both
-  /// (the portable form takes three), and a signal handler on the same thread cannot come between.
+  /// (the portable form needs three), and a signal handler on the same thread cannot interrupt it.
   [[gnu::always_inline]] static void bump(std::uint64_t& cell, std::uint64_t n) noexcept {
     if (!kRecorded) return;
 #if REMORA_METRICS_ONE_INSTRUCTION

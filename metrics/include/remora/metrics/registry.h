@@ -2,14 +2,14 @@
 
 /// A set of series: counters, gauges and histograms, recorded by many threads, read by a scrape.
 ///
-/// Series are declared up front, on the control path; the handles they give are recorded through
-/// the calling thread's Recorder. Several registries may live in one process.
+/// Series are declared in advance, on the control path; the calling thread's Recorder records with
+/// their handles. Several registries may live in one process.
 ///
 /// Thread safety: every function may be called from any thread. Registration, reads and the first
 /// recorder() of a thread take the registry's lock; recording takes none.
 ///
-/// Lifetime: a registry may be destroyed before or after the threads that recorded in it. What a
-/// finished thread recorded is kept. Handles and recorders must not be used after the registry.
+/// Lifetime: a registry may be destroyed before or after the threads that recorded in it. The
+/// counts of a finished thread are kept. Handles and recorders must not be used after the registry.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,7 @@
 namespace remora::metrics {
 
 /// One `name="value"` of a series. Values must come from a small, fixed set (an operation, a
-/// transport, a status), never from what a peer or a user can invent.
+/// transport, a status), never from a text that a peer or a user chooses.
 struct Label {
   std::string name;
   std::string value;
@@ -36,23 +36,23 @@ struct Label {
   // NOLINTNEXTLINE(modernize-use-nullptr): the tool misreads the default.
   friend auto operator<=>(const Label&, const Label&) = default;
 };
-/// Order does not matter. `{{"op", "read"}, {"transport", "rdma"}}`.
+/// The order does not matter. `{{"op", "read"}, {"transport", "rdma"}}`.
 using Labels = std::vector<Label>;
 
 /// The unit of a histogram's recorded integers; decides the unit of its export.
 enum class Unit : std::uint8_t {
   kSeconds,  ///< recorded in nanoseconds, exported in seconds; the name ends in _seconds
   kBytes,    ///< the name ends in _bytes
-  kCount,    ///< a number of things
+  kCount,    ///< a plain number
 };
 
-/// How a histogram is exported. Inside it is always as fine as Buckets says.
+/// How a histogram is exported. Internally it always has the resolution of Buckets.
 struct HistogramShape {
   Unit unit = Unit::kCount;
   /// Upper bounds (`le`, inclusive) of the exported buckets, ascending, in recorded units (ns,
   /// bytes, things), without +Inf. An exported bucket counts every value up to its bound; it may
-  /// count values up to 6.25 % above it too, except where the bound is a power of two or at most
-  /// 32: there it is exact.
+  /// also count values up to 6.25 % above it, unless the bound is a power of two or at most 32:
+  /// then it is exact.
   std::vector<std::uint64_t> bounds;
 
   /// 1 µs … 60 s in 21 steps.
@@ -71,8 +71,9 @@ struct RegistryState;     // internal
 struct RegistryCallback;  // internal
 
 /// Keeps a callback series registered. Its destructor unregisters, and waits for a call in
-/// progress: after it, nothing the callback captured is touched. Movable; may outlive the registry.
-/// Must not be destroyed by its own callback. A parent's does nothing in a child of fork(2).
+/// progress: after that, no object that the callback has captured is used. Movable; may outlive the
+/// registry. Its own callback must not destroy it. In a child of fork(2) a parent's handle does
+/// nothing.
 class CallbackHandle {
  public:
   CallbackHandle() noexcept = default;
@@ -82,7 +83,8 @@ class CallbackHandle {
 
   /// Unregisters now.
   void reset() noexcept;
-  /// Lets the series stay for the registry's whole life; what the callback captured must too.
+  /// Keeps the series for the registry's whole life; the objects that the callback has captured
+  /// must live as long.
   void release() noexcept { entry_.reset(); }
 
  private:
@@ -94,9 +96,10 @@ class CallbackHandle {
   remora::detail::OwnedShared<RegistryCallback> entry_;
 };
 
-/// Cells of one registry that belong to no thread but to an object that threads use one at a time
-/// (a lane and its lock): no look-up, from whichever thread holds the object. Movable. What was
-/// recorded is kept when it goes; it may outlive the registry, but must not be recorded in then.
+/// Cells of one registry that belong not to a thread but to an object that one thread at a time
+/// uses (a lane and its lock): the thread that holds the object needs no look-up. Movable. The
+/// counts are kept when it is destroyed; it may outlive the registry, but then no thread may record
+/// in it.
 class OwnedCells {
  public:
   /// Records nowhere.
@@ -105,7 +108,7 @@ class OwnedCells {
   OwnedCells(OwnedCells&& other) noexcept;
   OwnedCells& operator=(OwnedCells&& other) noexcept;
 
-  /// For the thread that holds the object these belong to, for as long as it does.
+  /// For the thread that holds the object of these cells, as long as it holds it.
   [[nodiscard]] Recorder recorder() const noexcept { return Recorder{cells_}; }
 
  private:
@@ -117,8 +120,8 @@ class OwnedCells {
 };
 
 struct RegistryOptions {
-  /// Most series the registry exports, counted as Prometheus does: a histogram is its bounds + 3, a
-  /// gauge with a high-water mark is 2. Between 1 and 100,000.
+  /// The most series that the registry exports, counted as Prometheus does: a histogram is its
+  /// bounds + 3, a gauge with a high-water mark is 2. Between 1 and 100,000.
   std::size_t series_max = 400;
 };
 
@@ -135,10 +138,10 @@ class Registry {
   /// series again (not so callbacks). All take the lock and may allocate: control path only.
   ///
   /// Errors, of all: kInvalidArgument, with the rule as operation() and the text as subject() (a
-  /// name outside [a-zA-Z_][a-zA-Z0-9_]* or against the rules of src/naming.h, a help that
-  /// is empty or not one line, a label that is malformed, reserved, given twice, not UTF-8 or too
-  /// long, bad bounds); kAlreadyExists (the name is of another kind or shape; a callback's series
-  /// is taken); kLimitExceeded (series_max).
+  /// name outside [a-zA-Z_][a-zA-Z0-9_]* or against the rules of src/naming.h, a help that is empty
+  /// or not one line, a label that is malformed, reserved, given twice, not UTF-8 or too long, bad
+  /// bounds); kAlreadyExists (the name has another kind or shape; a callback has the series);
+  /// kLimitExceeded (series_max).
 
   /// A counter; the name ends in `_total`.
   Result<Counter> counter(std::string_view name, std::string_view help, const Labels& labels = {});
@@ -148,49 +151,49 @@ class Registry {
   /// A histogram. All series of one name have one shape.
   Result<Histogram> histogram(std::string_view name, std::string_view help, const Labels& labels,
                               const HistogramShape& shape);
-  /// A gauge whose value is asked for at every scrape, on the scraping thread, without the lock. A
-  /// callback that throws exports NaN; it may be slow, but must not unregister itself.
+  /// A gauge whose callback the scraping thread calls at every scrape, without the lock. A callback
+  /// that throws exports NaN; it may be slow, but must not unregister itself.
   Result<CallbackHandle> gauge_callback(std::string_view name, std::string_view help,
                                         const Labels& labels, std::function<double()> value);
   /// The same for a number that only grows (a NIC's own counter); the name ends in `_total`.
   Result<CallbackHandle> counter_callback(std::string_view name, std::string_view help,
                                           const Labels& labels, std::function<double()> value);
 
-  /// The calling thread's cells. A thread-local look-up (some ten instructions): fetch it once a
-  /// batch. The first call of a thread takes the lock and maps memory; where there is none to be
-  /// had, the thread shares cells with others and may lose counts, nothing worse.
+  /// The calling thread's cells. A thread-local look-up (some ten instructions): call it once in a
+  /// batch. The first call of a thread takes the lock and maps memory; without memory the thread
+  /// shares cells with others and may lose counts, nothing worse.
   [[nodiscard]] Recorder recorder() const noexcept;
 
-  /// Cells for an object instead of a thread. Takes the lock and maps memory; where there is none
-  /// to be had, they are shared with others, as those of recorder().
+  /// Cells for an object instead of a thread. Takes the lock and maps memory; without memory they
+  /// are shared with others, as those of recorder().
   [[nodiscard]] OwnedCells own_cells() const noexcept;
 
-  /// Reads: the sum over all threads, finished ones included, at about this moment. They leave
-  /// high-water marks alone.
+  /// Reads: the sum over all threads, including finished ones, at about this moment. They do not
+  /// change high-water marks.
 
   [[nodiscard]] std::uint64_t value(Counter counter) const;
   [[nodiscard]] std::int64_t value(Gauge gauge) const noexcept;
-  /// Highest value since the last text(); the value itself where no mark is kept.
+  /// The highest value since the last text(); the value itself if no mark is kept.
   [[nodiscard]] std::int64_t high_water(Gauge gauge) const noexcept;
   /// Everything observed; min() and max() are edges of buckets here (max within 6.25 %).
   [[nodiscard]] LatencyHistogram value(Histogram histogram) const;
   /// One counter or gauge (callbacks too) by name and all its labels. Errors: kNotFound.
   [[nodiscard]] Result<double> value(std::string_view name, const Labels& labels = {}) const;
-  /// The sum of a family's counters or gauges that carry at least `labels`; 0 where none does.
+  /// The sum of a family's counters or gauges that have at least `labels`; 0: none has them.
   /// Errors: kNotFound (no such family).
   [[nodiscard]] Result<double> sum(std::string_view name, const Labels& labels = {}) const;
-  /// All histograms of a family that carry at least `labels`, merged. Errors: kNotFound.
+  /// All histograms of a family that have at least `labels`, merged. Errors: kNotFound.
   [[nodiscard]] Result<LatencyHistogram> distribution(std::string_view name,
                                                       const Labels& labels = {}) const;
   /// Series exported now, counted as RegistryOptions says.
   [[nodiscard]] std::size_t series_count() const;
-  /// Blocks of cells, used and waiting for the next user: the most threads and objects that
-  /// recorded at once. A scrape goes through all of them.
+  /// The number of blocks of cells, used or free: the most threads and objects that have recorded
+  /// at once. A scrape reads all of them.
   [[nodiscard]] std::size_t block_count() const;
 
   /// A scrape: all series in Prometheus' text format 0.0.4, families by name. Calls the callbacks
-  /// and begins a new interval for high-water marks: two scrapers share them, an HttpEndpoint's
-  /// history has its own.
+  /// and begins a new interval for high-water marks: two scrapers share the intervals, an
+  /// HttpEndpoint's history has its own.
   [[nodiscard]] std::string text() const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Access: what a registration, a queue pair or a window allows.
+/// Access: the rights of a registration, a queue pair or a window.
 ///
 /// Thread safety: a value.
 
@@ -13,8 +13,8 @@ namespace remora::verbs {
 
 /// A set of rights, combined with `|`. Values equal the verbs flags. Source: ibv_reg_mr(3).
 enum class Access : std::uint32_t {
-  kNone = 0,                             ///< the NIC may read it for sends and writes, nothing else
-  kLocalWrite = IBV_ACCESS_LOCAL_WRITE,  ///< the NIC may write it for receives and reads
+  kNone = 0,                               ///< the NIC may only read it, for sends and writes
+  kLocalWrite = IBV_ACCESS_LOCAL_WRITE,    ///< the NIC may write it for receives and reads
   kRemoteWrite = IBV_ACCESS_REMOTE_WRITE,  ///< needs kLocalWrite
   kRemoteRead = IBV_ACCESS_REMOTE_READ,
   kRemoteAtomic = IBV_ACCESS_REMOTE_ATOMIC,  ///< needs kLocalWrite

@@ -28,10 +28,10 @@ class Address {
   /// Errors: kInvalidArgument with the text as subject.
   [[nodiscard]] static Result<Address> parse(std::string_view text, std::uint16_t port);
 
-  /// A numeric address, or every address of a host name in the order of the system's resolver; one
-  /// at least. **Blocks** while a name is looked up, at most until `deadline`. The system's
-  /// resolver cannot be interrupted: a look-up that takes longer ends by itself, on a thread of its
-  /// own, and at most kLookupsMax are under way in a process. The wait also ends when `stop` is
+  /// A numeric address, or every address of a host name in the order of the system's resolver; at
+  /// least one. **Blocks** while a name is looked up, at most until `deadline`. The system's
+  /// resolver cannot be interrupted: a look-up that takes longer ends by itself, on its own thread,
+  /// and a process has at most kLookupsMax unfinished look-ups. The wait also ends when `stop` is
   /// requested. Errors, with the name as subject: kNotFound; kTimedOut; kCancelled (`stop`);
   /// kInvalidArgument (empty, or link-local without a zone); kLimitExceeded (kLookupsMax); kSystem
   /// (no thread; errno kept). Source: getaddrinfo(3).
@@ -47,7 +47,7 @@ class Address {
 
   /// Every IPv4 address of this host.
   [[nodiscard]] static Address any_ipv4(std::uint16_t port) noexcept;
-  /// Every IPv6 address of this host; the kernel's default is to take IPv4 too.
+  /// Every IPv6 address of this host; by the kernel's default the socket also accepts IPv4.
   [[nodiscard]] static Address any_ipv6(std::uint16_t port) noexcept;
   /// Copies `address`, which must be AF_INET or AF_INET6; anything else gives 0.0.0.0:0.
   [[nodiscard]] static Address from(const sockaddr* address) noexcept;
@@ -56,7 +56,7 @@ class Address {
   [[nodiscard]] std::uint16_t port() const noexcept;
   [[nodiscard]] Address with_port(std::uint16_t port) const noexcept;
   [[nodiscard]] bool is_any() const noexcept;
-  /// A link-local IPv6 address that does not say on which interface: no host is reached by it.
+  /// Whether this is a link-local IPv6 address without an interface: no host can be reached by it.
   [[nodiscard]] bool lacks_zone() const noexcept;
 
   /// "192.0.2.1" or "2001:db8::1". Allocates.

@@ -1,10 +1,10 @@
 #pragma once
 
-/// Paths and address handles: where a packet goes.
+/// Paths and address handles: the destination of a packet.
 ///
-/// `AddressVector` is a value that says it; a connected queue pair has one as an attribute. An
-/// `AddressHandle` is one made known to the NIC, for datagrams. `DatagramPeer` is what a datagram
-/// is sent to: handle, queue pair number and key.
+/// `AddressVector` is the path as a value; a connected queue pair has one as an attribute. An
+/// `AddressHandle` is a path that the NIC knows, for datagrams. `DatagramPeer` is the destination
+/// of a datagram: handle, queue pair number and key.
 ///
 /// Thread safety: an AddressVector is a value; an AddressHandle may be used by posts of any thread,
 /// and must outlive them: it is destroyed after the completions of the requests that name it.
@@ -25,14 +25,14 @@
 
 namespace remora::verbs {
 
-/// Bytes before a datagram in its receive: the global route header, valid where
+/// Bytes before a datagram in its receive: the global route header, valid if
 /// `Completion::has_route_header()`.
 inline constexpr std::size_t kDatagramHeaderBytes = 40;
 
 /// Global route header: always on Ethernet, between subnets on InfiniBand.
 struct GlobalRoute {
   Gid destination{};
-  std::uint8_t source_index = 0;  ///< of our GID table
+  std::uint8_t source_index = 0;  ///< of this end's GID table
   std::uint8_t hop_limit = 64;
   std::uint8_t traffic_class = 0;
   std::uint32_t flow_label = 0;  ///< 20 bits
@@ -42,7 +42,7 @@ struct GlobalRoute {
 
 /// Source: ibv_create_ah(3).
 struct AddressVector {
-  std::uint8_t port = 1;  ///< ours
+  std::uint8_t port = 1;  ///< of this end
   std::uint16_t lid = 0;  ///< of the peer; 0 on Ethernet
   std::uint8_t service_level = 0;
   std::uint8_t source_path_bits = 0;
@@ -64,10 +64,9 @@ class AddressHandle {
   [[nodiscard]] static Result<AddressHandle> create(const ProtectionDomain& domain,
                                                     const AddressVector& path);
 
-  /// The way back to the sender of a received datagram. `header` is the front of the receive's
-  /// bytes, kDatagramHeaderBytes of them; `port` is the one it came in at.
-  /// Errors: kInvalidArgument (not a received datagram, a short header); and those of create.
-  /// Source: ibv_init_ah_from_wc(3).
+  /// The path back to the sender of a received datagram. `header` is the first kDatagramHeaderBytes
+  /// bytes of the receive; `port` is the port that has received it. Errors: kInvalidArgument (not a
+  /// received datagram, a short header); and those of create. Source: ibv_init_ah_from_wc(3).
   [[nodiscard]] static Result<AddressHandle> reply(const ProtectionDomain& domain,
                                                    const Completion& completion,
                                                    std::span<const std::byte> header,
@@ -90,15 +89,15 @@ class AddressHandle {
 /// Its path.
 std::ostream& operator<<(std::ostream& out, const AddressHandle& handle);
 
-/// The peer that a datagram is sent to. Move-only; must outlive the completions of what was sent to
-/// it.
+/// The peer to which a datagram is sent. Move-only; must outlive the completions of the datagrams
+/// sent to it.
 class DatagramPeer {
  public:
   DatagramPeer(AddressHandle handle, std::uint32_t qp_number, std::uint32_t qkey) noexcept
       : handle_{std::move(handle)}, qp_number_{qp_number}, qkey_{qkey} {}
 
-  /// From what the peer told of itself. `source` says our port and, on Ethernet, our GID's index;
-  /// its LID and destination are taken from `peer`. Errors: as AddressHandle::create.
+  /// From the endpoint that the peer has sent. `source` has the port of this end and, on Ethernet,
+  /// its GID's index; LID and destination are those of `peer`. Errors: as AddressHandle::create.
   [[nodiscard]] static Result<DatagramPeer> create(const ProtectionDomain& domain,
                                                    const DatagramEndpoint& peer,
                                                    const AddressVector& source);

@@ -1,10 +1,10 @@
 #pragma once
 
-/// AsyncEvents: what a device tells without being asked, as a typed stream.
+/// AsyncEvents: the asynchronous events of a device, as a typed stream.
 ///
-/// One stream a device: two would take events from each other. An event is acknowledged as soon as
-/// it is taken, so destroying what it names never waits for it; `object` is for comparing, and may
-/// be gone when another thread destroys it meanwhile.
+/// Use one stream for each device: two would take events from each other. An event is acknowledged
+/// as soon as it is taken, so destroying the object that it names never waits for it; `object` is
+/// for comparing only, since another thread may have destroyed that object.
 ///
 /// Thread safety: one thread at a time. Source: ibv_get_async_event(3).
 
@@ -21,7 +21,7 @@
 namespace remora::verbs {
 
 struct AsyncEvent {
-  /// Values equal ibv_event_type; one that is not listed is kept as it is.
+  /// Values equal ibv_event_type; an unlisted value is kept as it is.
   enum class Kind : std::uint8_t {
     kCompletionQueueError = IBV_EVENT_CQ_ERR,
     kQueuePairFatal = IBV_EVENT_QP_FATAL,
@@ -47,7 +47,7 @@ struct AsyncEvent {
   Kind kind = Kind::kDeviceFatal;
   std::uint8_t port = 0;         ///< of port events, from 1
   std::uint32_t qp_number = 0;   ///< of queue pair events
-  const void* object = nullptr;  ///< equal to raw() of the queue pair or queue it is about
+  const void* object = nullptr;  ///< equal to raw() of its queue pair or queue
   void* context = nullptr;       ///< of a queue pair or shared receive queue
 };
 [[nodiscard]] std::string_view to_string(AsyncEvent::Kind kind) noexcept;
@@ -62,8 +62,8 @@ class AsyncEvents {
 
   /// Readable when an event waits. Borrowed: for poll and epoll only.
   [[nodiscard]] int event_fd() const noexcept { return device_.raw()->async_fd; }
-  /// Takes one event, or nothing when none waits. kDeviceFatal marks the device: Device::gone().
-  /// Errors: kProvider (errno kept).
+  /// Takes one event; empty: none waits. kDeviceFatal marks the device: Device::gone(). Errors:
+  /// kProvider (errno kept).
   [[nodiscard]] Result<std::optional<AsyncEvent>> next_event();
   /// next_event(), waiting for one. **Blocks.** Errors: kTimedOut; kProvider, kSystem (errno kept).
   [[nodiscard]] Result<AsyncEvent> wait_event(Deadline deadline);

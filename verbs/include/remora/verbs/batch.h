@@ -6,11 +6,11 @@
 /// `ibv_post_send`: one doorbell, no allocation. It is reusable: after `post()` it is empty.
 ///
 /// Misuse (an invalid slice, a misaligned atomic, too many requests, too much inline data) is
-/// remembered and told by `post()`, which then posts nothing.
+/// recorded and returned by `post()`, which then posts nothing.
 ///
-/// Requests are signaled unless `.unsignaled()` is said. Bytes named by a request belong to the NIC
-/// until it, or a later signaled one of the same queue pair, has completed; inline bytes only until
-/// `post()` returns.
+/// Requests are signaled unless `.unsignaled()` is called. Bytes named by a request belong to the
+/// NIC until that request, or a later signaled request of the same queue pair, has completed;
+/// inline bytes only until `post()` returns.
 ///
 /// Thread safety: a batch and its storage are for one thread at a time; batches with different
 /// storages on one queue pair may be posted concurrently.
@@ -38,12 +38,12 @@ class QueuePair;
 /// A chain being built on one queue pair. Made by `QueuePair::start`. Dropping it posts nothing. It
 /// may outlive queue pair and storage only while it is empty, as it is after `post()`.
 ///
-/// Besides the requests below it has what detail::SendChain declares: Request, what each of them
+/// Besides the requests below it has the members of detail::SendChain: Request, which each of them
 /// returns; size(), full(), post(), taken().
 template <Transport T>
 class Batch : public detail::SendChain {
  public:
-  /// A message; takes one receive of the peer.
+  /// A message; it uses one receive of the peer.
   Request send(std::uint64_t id, const LocalSlice& local) requires(T::kConnected) {
     return Request{this, &add(id, IBV_WR_SEND, local)};
   }
@@ -62,7 +62,7 @@ class Batch : public detail::SendChain {
   Request send_inline(std::uint64_t id, std::span<const std::byte> bytes) requires(T::kConnected) {
     return send(id, borrow(bytes)).inlined();
   }
-  /// The pieces one after the other. At most as many as the storage has slices a request.
+  /// The pieces one after the other. At most as many as the storage has slices for each request.
   Request send_inline(std::uint64_t id, std::span<const std::span<const std::byte>> pieces)  //
       requires(T::kConnected) {
     return Request{this, &add(id, IBV_WR_SEND, pieces)}.inlined();
@@ -78,7 +78,7 @@ class Batch : public detail::SendChain {
     return Request{this, &set_immediate(add(id, IBV_WR_SEND_WITH_IMM, pieces), immediate)}
         .inlined();
   }
-  /// A message that takes the right of `rkey`, a window's key of the peer's, back on its arrival.
+  /// A message that invalidates `rkey`, the key of a window of the peer, when it arrives.
   Request send_with_invalidate(std::uint64_t id, const LocalSlice& local,
                                std::uint32_t rkey) requires(T::kConnected) {
     ibv_send_wr& wr = add(id, IBV_WR_SEND_WITH_INV, local);
@@ -86,7 +86,7 @@ class Batch : public detail::SendChain {
     return Request{this, &wr};
   }
 
-  /// A datagram: at most one path MTU, to a queue pair of the peer's that may drop it.
+  /// A datagram: at most one path MTU, to a queue pair of the peer, which may drop it.
   Request send(std::uint64_t id, const LocalSlice& local,
                const DatagramPeer& to) requires(!T::kConnected) {
     return Request{this, &set_peer(add(id, IBV_WR_SEND, local), to)};
@@ -136,7 +136,7 @@ class Batch : public detail::SendChain {
                 const RemoteSlice& remote) requires(T::kWrites) {
     return Request{this, &add(id, IBV_WR_RDMA_WRITE, local, remote)};
   }
-  /// Takes one receive of the peer, whose completion tells `immediate` and the length.
+  /// Uses one receive of the peer, whose completion has `immediate` and the length.
   Request write_with_immediate(std::uint64_t id, const LocalSlice& local, const RemoteSlice& remote,
                                std::uint32_t immediate) requires(T::kWrites) {
     ibv_send_wr& wr = add(id, IBV_WR_RDMA_WRITE_WITH_IMM, local, remote);
@@ -181,8 +181,8 @@ class Batch : public detail::SendChain {
     return Request{this, &add(id, IBV_WR_RDMA_READ, local, remote)};
   }
 
-  /// Atomically: if the 8 bytes at `remote` equal `expected`, they become `desired`. What was there
-  /// comes into `local` (8 bytes, host byte order). `remote` must be aligned to 8.
+  /// Atomically: if the 8 bytes at `remote` equal `expected`, they become `desired`. The former
+  /// value is written to `local` (8 bytes, host byte order). `remote` must be aligned to 8.
   Request compare_swap(std::uint64_t id, const LocalSlice& local, const RemoteSlice& remote,
                        std::uint64_t expected, std::uint64_t desired) requires(T::kAtomics) {
     ibv_send_wr& wr = add(id, IBV_WR_ATOMIC_CMP_AND_SWP, local);
@@ -190,7 +190,7 @@ class Batch : public detail::SendChain {
     wr.wr.atomic.swap = desired;
     return Request{this, &wr};
   }
-  /// Atomically adds to the 8 bytes at `remote`; what was there before comes into `local`.
+  /// Atomically adds to the 8 bytes at `remote`; the former value is written to `local`.
   Request fetch_add(std::uint64_t id, const LocalSlice& local, const RemoteSlice& remote,
                     std::uint64_t addend) requires(T::kAtomics) {
     ibv_send_wr& wr = add(id, IBV_WR_ATOMIC_FETCH_AND_ADD, local);
@@ -198,9 +198,9 @@ class Batch : public detail::SendChain {
     return Request{this, &wr};
   }
 
-  /// Lets the peer use `length_bytes` of `region` from `offset_bytes` by `window.remote()`, once
-  /// this has completed. The window must be of this queue pair, the region registered with
-  /// kWindowBind. An earlier bind of the window ends. Takes locks: not for the fast path.
+  /// Allows the peer to use `length_bytes` of `region` from `offset_bytes` by `window.remote()`,
+  /// once this request has completed. The window must be of this queue pair, the region registered
+  /// with kWindowBind. An earlier bind of the window ends. Takes locks: not for the fast path.
   Request bind_window(std::uint64_t id, MemoryWindow& window, const MemoryRegion& region,
                       std::uint64_t offset_bytes, std::uint64_t length_bytes,
                       Access rights) requires(T::kConnected) {
@@ -208,7 +208,7 @@ class Batch : public detail::SendChain {
     note(window.bind(pair_, region, offset_bytes, length_bytes, rights, wr));
     return Request{this, &wr};
   }
-  /// Takes the window's right back. It may be bound again.
+  /// Invalidates the window's key. The window may be bound again.
   Request invalidate(std::uint64_t id, const MemoryWindow& window) requires(T::kConnected) {
     ibv_send_wr& wr = add(id, IBV_WR_LOCAL_INV, LocalSlice{});
     note(window.invalidate(pair_, wr));

@@ -23,10 +23,10 @@ class BasicReceiveBatch;
 namespace detail {
 
 /// The array behind a batch: requests already linked to each other, each with its gather list right
-/// behind it, where no pointer has to be read to find it.
+/// behind it, so that no pointer must be read to find it.
 template <typename WorkRequest>
 struct Chain {
-  std::unique_ptr<std::byte[]> block;  ///< capacity + 1 requests: the last takes what does not fit
+  std::unique_ptr<std::byte[]> block;  ///< capacity + 1: the last is for refused requests
   WorkRequest* spare = nullptr;        ///< that last one, which nothing follows
   std::size_t stride_bytes = 0;
   std::uint32_t capacity = 0;
@@ -53,7 +53,7 @@ struct Chain {
 extern template struct Chain<ibv_send_wr>;
 extern template struct Chain<ibv_recv_wr>;
 
-/// The wrong part of a request, where its code alone does not tell.
+/// The wrong part of a request, if its code alone does not tell.
 enum class MisuseOf : std::uint8_t { kRequest, kSlices, kInlineBytes, kInlineRead };
 
 /// The first misuse of a batch, which post() returns.
@@ -67,14 +67,14 @@ struct Misuse {
   [[nodiscard]] Error error(Operation operation) const;
 };
 
-/// The error of a post that returned `result`; `taken` of `count` requests went in.
+/// The error of a post that returned `result`; the provider has taken `taken` of `count` requests.
 [[nodiscard]] Error post_error(Operation operation, int result, std::size_t taken,
                                std::size_t count);
 
 }  // namespace detail
 
-/// Preallocated room for the requests of one batch at a time. Move-only; a batch that uses it
-/// survives a move of it.
+/// Preallocated room for the requests of one batch at a time. Move-only; a batch that uses it stays
+/// valid when it is moved.
 template <typename WorkRequest>
 class ChainStorage {
  public:

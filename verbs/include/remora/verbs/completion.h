@@ -15,8 +15,8 @@
 
 namespace remora::verbs {
 
-/// The kind of the operation that completed. Values equal `ibv_wc_opcode`; one that is not listed
-/// here is kept as it is.
+/// The kind of the operation that completed. Values equal `ibv_wc_opcode`; a value that is not
+/// listed here is kept as it is.
 enum class Opcode : std::uint32_t {
   kSend = IBV_WC_SEND,
   kWrite = IBV_WC_RDMA_WRITE,  ///< with or without immediate, on the side that posted it
@@ -32,16 +32,15 @@ enum class Opcode : std::uint32_t {
 
 /// One entry of a completion queue, exactly as the provider wrote it: polling copies nothing.
 ///
-/// After a failure only `id()`, `status()`, `vendor_error()` and `qp_number()` mean anything.
-/// Source: ibv_poll_cq(3).
+/// After a failure only `id()`, `status()`, `vendor_error()` and `qp_number()` are defined. Source:
+/// ibv_poll_cq(3).
 class Completion {
  public:
   /// The id given when the request was posted.
   [[nodiscard]] std::uint64_t id() const noexcept { return wc_.wr_id; }
   [[nodiscard]] bool ok() const noexcept { return wc_.status == IBV_WC_SUCCESS; }
   [[nodiscard]] CompletionStatus status() const noexcept;
-  /// The queue pair broke, and this request was cleared out without having been executed to an end
-  /// that we could know.
+  /// The queue pair broke, and this request was flushed: whether it was executed is unknown.
   [[nodiscard]] bool flushed() const noexcept { return wc_.status == IBV_WC_WR_FLUSH_ERR; }
   [[nodiscard]] Opcode opcode() const noexcept { return static_cast<Opcode>(wc_.opcode); }
   [[nodiscard]] bool is_receive() const noexcept { return (wc_.opcode & IBV_WC_RECV) != 0; }
@@ -52,12 +51,12 @@ class Completion {
     if ((wc_.wc_flags & IBV_WC_WITH_IMM) == 0) return std::nullopt;
     return ntohl(wc_.imm_data);
   }
-  /// A datagram whose receive begins with a valid global route header (40 bytes, kept free for it
-  /// in any case).
+  /// Whether the receive of a datagram begins with a valid global route header (its 40 bytes are
+  /// always reserved).
   [[nodiscard]] bool has_route_header() const noexcept { return (wc_.wc_flags & IBV_WC_GRH) != 0; }
   /// The sender of a datagram.
   [[nodiscard]] std::uint32_t source_qp() const noexcept { return wc_.src_qp; }
-  /// The window's key that the peer's message took back, host byte order.
+  /// The window's key that the peer's message has invalidated, host byte order.
   [[nodiscard]] std::optional<std::uint32_t> invalidated_rkey() const noexcept {
     if ((wc_.wc_flags & IBV_WC_WITH_INV) == 0) return std::nullopt;
     return wc_.invalidated_rkey;
@@ -66,8 +65,8 @@ class Completion {
   /// The local queue pair.
   [[nodiscard]] std::uint32_t qp_number() const noexcept { return wc_.qp_num; }
 
-  /// Only when !ok(): kAccessRefused where the peer's NIC refused, else kProvider; the completion
-  /// status and vendor error are in it.
+  /// Only when !ok(): kAccessRefused if the peer's NIC has refused, otherwise kProvider; it
+  /// contains the completion status and the vendor error.
   [[nodiscard]] Error error() const noexcept;
 
   [[nodiscard]] const ibv_wc& raw() const noexcept { return wc_; }
@@ -76,7 +75,7 @@ class Completion {
  private:
   ibv_wc wc_{};
 };
-/// poll() hands an array of these to the provider as an array of ibv_wc.
+/// poll() passes an array of these to the provider as an array of ibv_wc.
 static_assert(sizeof(Completion) == sizeof(ibv_wc) && alignof(Completion) == alignof(ibv_wc));
 static_assert(std::is_standard_layout_v<Completion>);
 

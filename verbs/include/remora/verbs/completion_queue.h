@@ -1,16 +1,16 @@
 #pragma once
 
-/// CompletionQueue and CompletionChannel: where the NIC says what it has done, and how to sleep
-/// until it has.
+/// CompletionQueue and CompletionChannel: the completions of the NIC, and how to sleep until there
+/// are some.
 ///
 /// Both are handles, see device.h. A channel is a file descriptor that becomes readable when an
-/// armed queue gets a completion; one channel may serve many queues. The pattern that loses nothing
-/// is: arm, poll until empty, sleep on the descriptor, take the events, and again. `wait()` is that
-/// pattern.
+/// armed queue gets a completion; one channel may serve many queues. The sequence that loses no
+/// completion is: arm, poll until empty, sleep on the descriptor, take the events, and again.
+/// `wait()` does that.
 ///
 /// Thread safety: `poll`, `arm` and `next_event` are safe concurrently (the provider locks); a
-/// completion is handed to one caller only. `wait` and `wait_event` are for one thread a channel at
-/// a time.
+/// completion is returned to one caller only. One thread at a time may call `wait` and `wait_event`
+/// of a channel.
 
 #include <cerrno>
 #include <cstddef>
@@ -36,7 +36,7 @@ struct CompletionChannelState;
 struct CompletionQueueState;
 }  // namespace detail
 
-/// Tells which queue of a channel fired.
+/// Names the queue of a channel that has made an event.
 struct CompletionQueueEvent {
   ibv_cq* queue = nullptr;  ///< equal to CompletionQueue::raw() of the queue
   void* context = nullptr;  ///< CompletionQueueOptions::context of the queue
@@ -54,12 +54,11 @@ class CompletionChannel {
   [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
   /// Non-blocking; readable when an event waits. Borrowed: for poll and epoll only.
   [[nodiscard]] int event_fd() const noexcept;
-  /// Takes one event, or nothing when none waits. Acknowledging it is not the caller's business: it
-  /// is done in batches, and for all events before their queue is destroyed.
-  /// Errors: kProvider (errno kept).
+  /// Takes one event; empty: none waits. The class acknowledges events itself, in batches, and all
+  /// events of a queue before it is destroyed. Errors: kProvider (errno kept).
   [[nodiscard]] Result<std::optional<CompletionQueueEvent>> next_event() const;
-  /// next_event(), waiting for one. **Blocks.** For one thread a channel at a time.
-  /// Errors: kTimedOut; kProvider, kSystem (errno kept).
+  /// next_event(), waiting for one. **Blocks.** One thread at a time for each channel. Errors:
+  /// kTimedOut; kProvider, kSystem (errno kept).
   [[nodiscard]] Result<CompletionQueueEvent> wait_event(Deadline deadline) const;
   /// Borrowed.
   [[nodiscard]] ibv_comp_channel* raw() const noexcept;
@@ -76,16 +75,16 @@ class CompletionChannel {
 };
 
 struct CompletionQueueOptions {
-  /// Entries; at least the sum of the send and receive queues that complete here, unsignaled
-  /// requests included, since they flush too.
+  /// The number of entries: at least the sum of the send and receive queues that complete here,
+  /// with unsignaled requests, since they are flushed, too.
   std::uint32_t depth = 128;
-  /// Makes a channel of the queue's own. Not together with `channel`.
+  /// Makes a channel for this queue alone. Not together with `channel`.
   bool events = false;
   /// A channel shared with other queues; empty: none.
   CompletionChannel channel{};
-  /// Which of the device's interrupt vectors signals the channel.
+  /// The device's interrupt vector that signals the channel.
   int vector = 0;
-  /// Given back by CompletionChannel::next_event.
+  /// Returned by CompletionChannel::next_event.
   void* context = nullptr;
   /// Not kNone: an extended queue, which `start_poll` polls with these fields (`poll` still works).
   CompletionFields fields = CompletionFields::kNone;
@@ -110,7 +109,7 @@ class CompletionQueue {
 
   [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
   [[nodiscard]] const Device& device() const noexcept;
-  /// The depth that the device granted: at least the one asked for.
+  /// The depth that the device granted: at least the requested one.
   [[nodiscard]] std::uint32_t depth() const noexcept {
     return static_cast<std::uint32_t>(cq_->cqe);
   }
@@ -134,8 +133,8 @@ class CompletionQueue {
     return poll_(cq_, count, completions);
   }
 
-  /// Asks for one event on the channel. Completions that are already there do not count: poll again
-  /// after arming. Errors: kInvalidArgument (no channel); kProvider (errno kept).
+  /// Asks for one event on the channel. Completions that exist already make none: poll again after
+  /// arming. Errors: kInvalidArgument (no channel); kProvider (errno kept).
   Status arm(Notify notify = Notify::kAll) const;
 
   /// The channel, own or shared; empty when there is none.
@@ -147,15 +146,15 @@ class CompletionQueue {
   /// any more. Returns how many there were. Errors: kInvalidArgument (no own channel); kProvider.
   [[nodiscard]] Result<std::uint32_t> take_events() const;
 
-  /// Polls, and sleeps while there is nothing, until the first completion or `deadline`.
-  /// **Blocks.** Errors: kInvalidArgument (empty storage, no own channel); kTimedOut; kProvider,
-  /// kSystem (errno kept).
+  /// Polls, and sleeps while there is no completion, until the first one or `deadline`. **Blocks.**
+  /// Errors: kInvalidArgument (empty storage, no own channel); kTimedOut; kProvider, kSystem (errno
+  /// kept).
   [[nodiscard]] Result<std::span<const Completion>> wait(std::span<Completion> storage,
                                                          Deadline deadline) const;
 
   /// Borrowed; never destroy it.
   [[nodiscard]] ibv_cq* raw() const noexcept { return cq_; }
-  /// The same queue where it was created with fields, null where not. Borrowed; never destroy it.
+  /// The same queue if it was created with fields, otherwise null. Borrowed; never destroy it.
   [[nodiscard]] ibv_cq_ex* raw_extended() const noexcept;
 
   friend bool operator==(const CompletionQueue& a, const CompletionQueue& b) noexcept {
@@ -165,7 +164,7 @@ class CompletionQueue {
  private:
   explicit CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state) noexcept;
   std::shared_ptr<detail::CompletionQueueState> state_;
-  /// Copies of what the state holds, so that a poll is one indirect call and no other load.
+  /// Copies of members of the state, so that a poll is one indirect call and no other load.
   ibv_cq* cq_ = nullptr;
   int (*poll_)(ibv_cq*, int, ibv_wc*) = nullptr;
 };

@@ -2,16 +2,17 @@
 
 /// Connection: a queue pair that the connection manager (librdmacm) connects and watches.
 ///
-/// Each connection has an event channel of its own, non-blocking: one epoll thread can serve many,
-/// and none is held up by another. Clients begin with a `Connector` (connector.h), servers with a
-/// `ConnectionListener` (listener.h).
+/// Each connection has an event channel of its own, non-blocking: one epoll thread can serve many
+/// connections, and none waits for another. Clients begin with a `Connector` (connector.h), servers
+/// with a `ConnectionListener` (listener.h).
 ///
-/// Nothing here waits longer than its deadline, also when the peer stays silent (librdmacm itself
-/// then never answers): what a deadline gives up is destroyed, which takes milliseconds at any
-/// point. The queue pair goes first, then the id, then the event channel, whatever the owner does.
+/// No function waits longer than its deadline, even when the peer stays silent (librdmacm itself
+/// then never answers): after the deadline the connection is destroyed, which takes milliseconds at
+/// any point. The queue pair is destroyed first, then the id, then the event channel, in whatever
+/// order the owner destroys its objects.
 ///
-/// Thread safety: one thread at a time a connection, except that its queue pair may be posted to
-/// from other threads.
+/// Thread safety: one thread at a time for each connection, except that other threads may post to
+/// its queue pair.
 
 #include <algorithm>
 #include <array>
@@ -42,7 +43,7 @@ inline constexpr std::size_t kMaxAcceptDataBytes = 196;
 inline constexpr std::size_t kMaxRejectDataBytes = 148;
 
 /// Private data that came with an event. InfiniBand and RoCE deliver the whole field, padded with
-/// zeros: `bytes()` is usually longer than what the peer gave, so a message must tell its length.
+/// zeros: `bytes()` is usually longer than the peer's data, so a message must contain its length.
 class PrivateData {
  public:
   PrivateData() noexcept = default;
@@ -63,8 +64,8 @@ class PrivateData {
 struct ConnectionEvent {
   enum class Kind : std::uint8_t {
     kEstablished,    ///< both sides may post; private_data is the acceptor's (client side)
-    kRejected,       ///< the peer said no, or nothing listens; private_data is the peer's
-    kUnreachable,    ///< no answer within the kernel's own patience, or no route
+    kRejected,       ///< refused by the peer, or no listener; private_data is the peer's
+    kUnreachable,    ///< no answer within the kernel's own time-out, or no route
     kConnectError,   ///< the local side failed while connecting
     kDisconnected,   ///< the peer is gone; the queue pair has been moved to ERR
     kDeviceRemoved,  ///< the device is going; the queue pair has been moved to ERR. Destroy all.
@@ -73,13 +74,13 @@ struct ConnectionEvent {
     kOther,
   };
   Kind kind = Kind::kOther;
-  /// kRejected: the connection manager's reason (28: the application's own; 8: nothing listens).
+  /// kRejected: the connection manager's reason (28: the application has refused; 8: no listener).
   /// Others: a negative errno, or 0.
   int status = 0;
   PrivateData private_data;
 
-  /// Rejected because the peer's connection manager still knows the queue pair's number, from a
-  /// connection of before: it forgets that one, and a new attempt may be taken.
+  /// Rejected because the peer's connection manager still has the queue pair's number, from an
+  /// earlier connection: it forgets that connection, and may accept a new attempt.
   [[nodiscard]] bool stale() const noexcept {
     constexpr int kStaleConnection = 10;  // of InfiniBand's reject reasons
     return kind == Kind::kRejected && status == kStaleConnection;
@@ -101,7 +102,7 @@ namespace detail {
 struct ConnectionState;
 }
 
-/// Move-only. Destroying it at any point is safe; a connected one is disconnected by that.
+/// Move-only. It may be destroyed at any point; a connected one is disconnected by that.
 class Connection {
  public:
   Connection(Connection&&) noexcept;
@@ -111,21 +112,22 @@ class Connection {
   /// Non-blocking; readable when an event waits. Borrowed: for poll and epoll only.
   [[nodiscard]] int event_fd() const noexcept;
 
-  /// Takes one event, or nothing when none waits. The event is acknowledged inside. A client's
-  /// queue pair is brought to RTS here, when the peer's answer comes: keep calling until
-  /// kEstablished. On kDisconnected the queue pair is moved to ERR, so that what is posted flushes.
-  /// Errors: kProvider (errno kept), kConnectionLost (the peer has gone): no use of the answer.
+  /// Takes one event; empty: none waits. The function acknowledges the event. When the peer's
+  /// answer comes, it brings a client's queue pair to RTS: call it until kEstablished. On
+  /// kDisconnected it moves the queue pair to ERR, so that posted requests are flushed. Errors:
+  /// kProvider (errno kept), kConnectionLost (the peer has gone, so its answer is useless).
   [[nodiscard]] Result<std::optional<ConnectionEvent>> next_event();
   /// next_event(), waiting for one. **Blocks.** Errors: kTimedOut; kProvider, kSystem (errno kept).
   [[nodiscard]] Result<ConnectionEvent> wait_event(Deadline deadline);
-  /// Waits for kEstablished; at once when it was. **Blocks.** Errors: as ConnectionEvent::error;
-  /// kTimedOut; kProvider, kSystem (errno kept).
+  /// Waits for kEstablished; returns at once if that event has come. **Blocks.** Errors: as
+  /// ConnectionEvent::error; kTimedOut; kProvider, kSystem (errno kept).
   Status wait_established(Deadline deadline);
   [[nodiscard]] bool established() const noexcept;
-  /// The event that ended it, with the private data of a reject; nothing while it lives.
+  /// The event that ended the connection, with the private data of a reject; empty while it lives.
   [[nodiscard]] const std::optional<ConnectionEvent>& failure() const noexcept;
 
-  /// Its address is stable for the connection's life, moves of the connection included.
+  /// The address of the queue pair is stable for the connection's life, also when the connection is
+  /// moved.
   [[nodiscard]] QueuePair<Rc>& queue_pair() noexcept;
   [[nodiscard]] const QueuePair<Rc>& queue_pair() const noexcept;
 
@@ -137,8 +139,8 @@ class Connection {
   [[nodiscard]] std::uint8_t initiator_depth() const noexcept;
   [[nodiscard]] std::uint8_t responder_depth() const noexcept;
 
-  /// Moves the queue pair to ERR and tells the peer. Does not wait for it. Calling it again, or
-  /// when the peer was first, is fine. Errors: kProvider (errno kept).
+  /// Moves the queue pair to ERR and tells the peer. Does not wait for the peer. It may be called
+  /// again, or after the peer has disconnected. Errors: kProvider (errno kept).
   Status disconnect();
 
   /// Borrowed. Its event channel must not be read by others.

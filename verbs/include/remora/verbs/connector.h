@@ -20,22 +20,23 @@
 namespace remora::verbs {
 
 struct ConnectorOptions {
-  /// Where to come from: picks the device where several reach the peer.
+  /// The local address: selects the device if several reach the peer.
   std::optional<Address> source{};
-  /// RDMA_OPTION_ID_ACK_TIMEOUT, 4.096 us * 2^n, at most 31: the path's life time as both sides'
-  /// kernels use it, so a peer that is not ours gets it too. For our own side alone,
-  /// QueuePairBuilder::timeout is enough.
+  /// RDMA_OPTION_ID_ACK_TIMEOUT, 4.096 us * 2^n, at most 31: the path's life time, which the
+  /// kernels of both sides use, so it also applies to a peer that does not use this library. For
+  /// this side alone, QueuePairBuilder::timeout is enough.
   std::optional<std::uint8_t> ack_timeout{};
   /// RDMA_OPTION_ID_TOS: the traffic class of the route, DSCP in its upper six bits, for the
   /// manager's own packets and for the queue pairs of both sides. The kernel derives the service
-  /// level from it. Not set: what the host's `default_roce_tos` says.
+  /// level from it. Not set: the host's `default_roce_tos`.
   std::optional<std::uint8_t> traffic_class{};
 };
 
 class Connector;
 
 /// Resolve without blocking: for an event loop. Call `advance` whenever `event_fd` is readable, and
-/// when the deadline has passed, until it gives the connector. Move-only; destroying it gives up.
+/// when the deadline has passed, until it returns the connector. Move-only; destroying it ends the
+/// attempt.
 class Resolver {
  public:
   /// Errors: as Connector::resolve.
@@ -51,9 +52,9 @@ class Resolver {
   [[nodiscard]] Deadline deadline() const noexcept { return deadline_; }
   /// Borrowed; null when spent. Its event channel must not be read by others.
   [[nodiscard]] rdma_cm_id* raw() const noexcept;
-  /// One step where its event is there. The connector when all is resolved (this is spent then),
-  /// nothing while it is not. Never blocks. Errors: as Connector::resolve, which spend it too;
-  /// kClosed (spent).
+  /// Takes one step if its event has come. Returns the connector when address and route are
+  /// resolved (then this resolver is spent), otherwise an empty value. Never blocks. Errors: as
+  /// Connector::resolve, which spend it too; kClosed (spent).
   [[nodiscard]] Result<std::optional<Connector>> advance();
 
  private:
@@ -66,15 +67,14 @@ class Resolver {
   bool address_known_ = false;
 };
 
-/// Move-only. Destroying it at any point is safe and gives up.
+/// Move-only. It may be destroyed at any point, which ends the attempt.
 class Connector {
  public:
-  /// Finds the device and the route to `peer`, asked for every two seconds. **Blocks** until
-  /// `deadline`.
-  /// Errors: kUnreachable with the address as subject (no route, no device that reaches it; errno
-  /// kept); kTimedOut; kNotFound (no RDMA device on this host); kInvalidArgument (ack_timeout);
-  /// kProvider, kSystem (errno kept).
-  /// Source: rdma_resolve_addr(3), rdma_resolve_route(3).
+  /// Finds the device and the route to `peer`, with an attempt every two seconds. **Blocks** until
+  /// `deadline`. Errors: kUnreachable with the address as subject (no route, no device that reaches
+  /// it; errno kept); kTimedOut; kNotFound (no RDMA device on this host); kInvalidArgument
+  /// (ack_timeout); kProvider, kSystem (errno kept). Source: rdma_resolve_addr(3),
+  /// rdma_resolve_route(3).
   [[nodiscard]] static Result<Connector> resolve(const Address& peer, Deadline deadline,
                                                  const ConnectorOptions& options = {},
                                                  const Provider& provider = Provider::system());
@@ -97,11 +97,11 @@ class Connector {
   [[nodiscard]] rdma_cm_id* raw() const noexcept;
 
   /// Creates the queue pair; the builder's domain must be of device(). Port and PSN of the builder
-  /// are ignored: the route has them, and what else the builder leaves open. What the builder sets
-  /// of GID, MTU, partition, service level, traffic class, hop limit and flow label holds for this
-  /// side of the connection, but over iWARP, which has none of them. Receives may be posted to it
-  /// at once.
-  /// Errors: as QueuePairBuilder::build; kInvalidArgument (another device); kAlreadyExists.
+  /// are ignored: the route gives them, and all options that the builder does not set. The
+  /// builder's GID, MTU, partition, service level, traffic class, hop limit and flow label apply to
+  /// this side of the connection, except over iWARP, which has none of them. Receives may be posted
+  /// to it at once. Errors: as QueuePairBuilder::build; kInvalidArgument (another device);
+  /// kAlreadyExists.
   Status create_queue_pair(const QueuePairBuilder<Rc>& builder);
   /// Only after create_queue_pair succeeded.
   [[nodiscard]] QueuePair<Rc>& queue_pair() noexcept;
@@ -112,8 +112,8 @@ class Connector {
   /// kProvider (errno kept). Source: rdma_connect(3).
   [[nodiscard]] Result<Connection> start_connect(const ConnectionOptions& options = {});
 
-  /// start_connect() and wait_established(). **Blocks** until `deadline`. Spent afterwards, also on
-  /// failure. The acceptor's private data, or the rejecter's, is in answer().
+  /// start_connect() and wait_established(). **Blocks** until `deadline`. The connector is spent
+  /// afterwards, also on failure. answer() has the private data of the peer's accept or reject.
   /// Errors: kTimedOut (the peer stayed silent); kConnectionRefused; kUnreachable; and those of
   /// start_connect.
   [[nodiscard]] Result<Connection> connect(Deadline deadline,

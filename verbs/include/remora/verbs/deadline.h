@@ -1,6 +1,6 @@
 #pragma once
 
-/// Deadline: the moment after which a blocking call gives up. An absolute time, so that one
+/// Deadline: the time after which a blocking call ends with an error. An absolute time, so that one
 /// deadline covers several steps. Thread safety: a value.
 
 #include <chrono>

@@ -2,10 +2,11 @@
 
 /// Devices: the list, an open device, its attributes and ports.
 ///
-/// `Device`, `ProtectionDomain`, `CompletionChannel` and `CompletionQueue` are parents, shared by
-/// nature: each is a small handle on a reference-counted object. Copies name the same object; the
-/// last copy, or the last child made from one, closes it. A moved-from or default-constructed
-/// handle is empty: only `empty()`, assignment and destruction may be used on it.
+/// `Device`, `ProtectionDomain`, `CompletionChannel` and `CompletionQueue` are parents, which their
+/// children share: each is a small handle on a reference-counted object. Copies name the same
+/// object; the last copy, or the last child made from it, closes it. A moved-from or
+/// default-constructed handle is empty: only `empty()`, assignment and destruction may be used on
+/// it.
 ///
 /// Thread safety: distinct handles may be used from distinct threads, also when they name the same
 /// device; every call here is safe concurrently.
@@ -37,7 +38,7 @@ class ProtectionDomain;
 enum class AtomicSupport : std::uint8_t {
   kNone,
   kDevice,  ///< atomic among operations of this one device (ATOMIC_HCA)
-  kGlobal,  ///< atomic to the CPU and other devices too (ATOMIC_GLOB)
+  kGlobal,  ///< also atomic to the CPU and other devices (ATOMIC_GLOB)
 };
 
 enum class NodeType : std::uint8_t { kChannelAdapter, kSwitch, kRouter, kIwarp, kUsnic, kOther };
@@ -62,7 +63,7 @@ struct DeviceAttributes {
   std::uint32_t max_srq_sge = 0;
   std::uint32_t max_ah_count = 0;
   std::uint32_t max_pkeys = 0;
-  /// Reads and atomics a queue pair may have in flight towards us, and from us.
+  /// Reads and atomics that a queue pair may have in flight from the peer, and from this side.
   std::uint8_t max_responder_depth = 0;
   std::uint8_t max_initiator_depth = 0;
   AtomicSupport atomics = AtomicSupport::kNone;
@@ -75,13 +76,13 @@ struct DeviceAttributes {
   Guid system_guid;                 ///< shared by the parts of one system
   std::array<char, 64> firmware{};  ///< zero-terminated
 };
-/// Several lines, one a property.
+/// Several lines, one for each property.
 std::ostream& operator<<(std::ostream& out, const DeviceAttributes& attributes);
 
 /// Attributes that newer devices have; zeros elsewhere. Source: ibv_query_device_ex(3).
 struct ExtendedDeviceAttributes {
   bool on_demand_paging = false;
-  bool on_demand_paging_implicit = false;       ///< whole address spaces
+  bool on_demand_paging_implicit = false;       ///< for whole address spaces
   std::uint64_t completion_timestamp_mask = 0;  ///< valid bits of a timestamp; 0: there are none
   std::uint64_t clock_khz = 0;                  ///< of timestamps
   std::uint64_t max_device_memory_bytes = 0;
@@ -120,7 +121,7 @@ struct PortAttributes {
   std::uint16_t subnet_manager_lid = 0;
   std::uint8_t subnet_manager_sl = 0;
   std::uint16_t pkey_table_length = 0;
-  bool global_route_required = false;  ///< paths have a global header, also where there are LIDs
+  bool global_route_required = false;  ///< paths need a global header even with LIDs
   PhysicalState physical_state = PhysicalState::kNoChange;
   std::uint8_t width = 0;            ///< lanes: 1, 2, 4, 8, 12; 0: unknown
   double lane_gigabits_per_s = 0.0;  ///< nominal; 0: unknown
@@ -146,10 +147,10 @@ class Device {
   Device() noexcept = default;
 
   /// Takes a context that another library opened and will close (librdmacm does for its ids). The
-  /// same context gives the same Device for as long as one of its handles lives, so connections
-  /// to one device can share a protection domain; so does another context of the same device that
-  /// has not gone, and raw() stays the first one then.
-  /// Errors: kInvalidArgument (null); kProvider (ibv_query_device, errno kept).
+  /// same context gives the same Device as long as one of its handles lives, so connections over
+  /// one device can share a protection domain. Another context of the same device, if the device
+  /// has not gone, also gives that Device, and raw() stays the first context. Errors:
+  /// kInvalidArgument (null); kProvider (ibv_query_device, errno kept).
   [[nodiscard]] static Result<Device> borrow(ibv_context* context,
                                              const Provider& provider = Provider::system());
 
@@ -157,9 +158,9 @@ class Device {
   [[nodiscard]] std::string_view name() const noexcept;
   /// Read once, when the device was opened.
   [[nodiscard]] const DeviceAttributes& attributes() const noexcept;
-  /// rxe or siw: the kernel does the work, no NIC.
+  /// Whether the kernel implements the device (rxe, siw) instead of a NIC.
   [[nodiscard]] bool is_software() const noexcept;
-  /// Interrupt vectors: what CompletionQueueOptions::vector counts below.
+  /// The number of interrupt vectors: the limit of CompletionQueueOptions::vector.
   [[nodiscard]] std::uint32_t completion_vector_count() const noexcept;
   /// iWARP, rather than InfiniBand or RoCE.
   [[nodiscard]] bool is_iwarp() const noexcept;
@@ -178,8 +179,8 @@ class Device {
   /// Errors: kProvider (errno kept).
   [[nodiscard]] Result<std::vector<GidEntry>> query_gids() const;
 
-  /// One row. Errors: kInvalidArgument (no such port); kNotFound (an empty row, or beyond the
-  /// table); kProvider (errno kept). Source: ibv_query_gid_ex(3).
+  /// One row. Errors: kInvalidArgument (no such port); kNotFound (an empty row, or an index beyond
+  /// the table); kProvider (errno kept). Source: ibv_query_gid_ex(3).
   [[nodiscard]] Result<GidEntry> query_gid(std::uint8_t port, std::uint32_t index) const;
   /// A row of the partition table, host byte order. Errors: kInvalidArgument (no such port, beyond
   /// the table); kProvider (errno kept). Source: ibv_query_pkey(3).
@@ -190,7 +191,7 @@ class Device {
 
   /// Errors: kProvider (errno kept); kOutOfMemory.
   [[nodiscard]] Result<ProtectionDomain> allocate_domain() const;
-  /// See completion_queue.h, which has to be included to call these two.
+  /// See completion_queue.h, which must be included to call these two.
   [[nodiscard]] Result<CompletionChannel> create_completion_channel() const;
   [[nodiscard]] Result<CompletionQueue> create_completion_queue(
       const CompletionQueueOptions& options) const;
@@ -198,16 +199,17 @@ class Device {
   /// Borrowed; never close it.
   [[nodiscard]] ibv_context* raw() const noexcept;
   [[nodiscard]] const Provider& provider() const noexcept;
-  /// A parent process opened it, before fork(2): see fork.h.
+  /// Whether a parent process has opened it, before fork(2): see fork.h.
   [[nodiscard]] bool foreign() const noexcept;
-  /// The host has it no longer, or it has failed for good: an asynchronous event, an event of a
-  /// connection or look_for_gone_devices() has told so. Its objects are to be destroyed: with the
-  /// last of them and of the handles its context is closed, for which a driver's removal may wait.
+  /// Whether the host no longer has the device, or it has failed for good, as reported by an
+  /// asynchronous event, an event of a connection or look_for_gone_devices(). The owner must
+  /// destroy its objects: with the last object and handle its context is closed, for which a
+  /// driver's removal may wait.
   [[nodiscard]] bool gone() const noexcept;
-  /// For what has heard of it in another way.
+  /// Marks the device as gone, for a caller that has learned of it in another way.
   void mark_gone() const noexcept;
 
-  /// The same open context.
+  /// Whether both have the same open context.
   friend bool operator==(const Device& a, const Device& b) noexcept { return a.state_ == b.state_; }
 
  private:
@@ -220,14 +222,14 @@ class Device {
 /// Its name; "no device".
 std::ostream& operator<<(std::ostream& out, const Device& device);
 
-/// A device that is there, not yet opened. Keeps the list it came from.
+/// A device that exists and is not opened yet. Keeps the list that contains it.
 class DeviceEntry {
  public:
   [[nodiscard]] std::string_view name() const noexcept { return device_->name; }
   [[nodiscard]] Guid guid() const noexcept;
   [[nodiscard]] NodeType node_type() const noexcept;
   [[nodiscard]] TransportType transport() const noexcept;
-  /// The kernel's index, stable while the device exists; -1 on kernels that have none.
+  /// The kernel's index, stable while the device exists; -1 if the kernel has none.
   [[nodiscard]] int index() const noexcept;
   [[nodiscard]] bool is_software() const noexcept;
 
@@ -251,7 +253,7 @@ class DeviceEntry {
 /// "rxe0 (index 0, guid 5054:00ff:fe12:3456, InfiniBand)".
 std::ostream& operator<<(std::ostream& out, const DeviceEntry& entry);
 
-/// The devices of this host when it was asked; at least one.
+/// The devices of this host at the time of the call; at least one.
 class DeviceList {
  public:
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
@@ -269,18 +271,18 @@ class DeviceList {
   std::vector<DeviceEntry> entries_;
 };
 
-/// Lists the devices. A host without one is an ordinary answer, told as an error that says what to
-/// do. Errors: kNotFound (none, or no kernel support); kPermissionDenied; kProvider (errno kept).
+/// Lists the devices. A host without devices gives an error that says what to do. Errors: kNotFound
+/// (no device, or no kernel support); kPermissionDenied; kProvider (errno kept).
 [[nodiscard]] Result<DeviceList> devices(const Provider& provider = Provider::system());
 
-/// Marks devices of the connection manager that the host has no longer (Device::gone()), and has
-/// the connection manager close those that nothing uses. Asks the kernel for its list. For every
-/// second or so: a device on which no connection is may go without an event.
+/// Marks devices of the connection manager that the host no longer has (Device::gone()), and makes
+/// the connection manager close those that no object uses. Reads the kernel's list. Call it about
+/// once a second: a device without a connection may go without an event.
 void look_for_gone_devices(const Provider& provider = Provider::system());
 
-/// The devices as the connection manager has opened them: what a listener's connections will be
-/// on, so memory can be registered before the first of them arrives.
-/// Errors: kNotFound (none); kProvider (errno kept).
+/// The devices as the connection manager has opened them: a listener's connections will use them,
+/// so memory can be registered before the first connection arrives. Errors: kNotFound (none);
+/// kProvider (errno kept).
 [[nodiscard]] Result<std::vector<Device>> connection_manager_devices(
     const Provider& provider = Provider::system());
 

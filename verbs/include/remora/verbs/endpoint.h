@@ -1,6 +1,6 @@
 #pragma once
 
-/// Endpoints: what a queue pair tells a peer of itself, over any other channel.
+/// Endpoints: the data by which a peer reaches a queue pair, sent over any other channel.
 ///
 /// Thread safety: values.
 
@@ -64,7 +64,7 @@ struct DatagramEndpoint {
   std::uint32_t qp_number = 0;
   std::uint32_t qkey = 0;
   std::uint16_t lid = 0;
-  ibv_mtu mtu = IBV_MTU_1024;  ///< no message may be longer
+  ibv_mtu mtu = IBV_MTU_1024;  ///< the limit of a message
 
   [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
   /// Checked: the bytes come from a peer. Errors: kProtocol.

@@ -1,6 +1,6 @@
 #pragma once
 
-/// ExtendedPoll: completions with the fields that were asked for, as a range.
+/// ExtendedPoll: completions with the requested fields, as a range.
 ///
 /// ```cpp
 /// auto queue = device.create_completion_queue({.fields = CompletionFields::kTimestamp}).value();
@@ -9,7 +9,8 @@
 /// ```
 ///
 /// A poll takes completions one by one out of the queue, without a copy, until it is empty or the
-/// loop ends; what the loop did not come to stays. Destroying it ends the poll.
+/// loop ends; completions that the loop has not reached stay in the queue. Destroying the object
+/// ends the poll.
 ///
 /// Thread safety: one thread, and no other use of the queue while a poll of it lives.
 /// Source: ibv_create_cq_ex(3).
@@ -66,7 +67,7 @@ enum class CompletionFields : std::uint32_t {
 [[nodiscard]] std::string to_string(CompletionFields fields);
 
 /// The current completion of a poll. Fields that the queue was not created with are absent; after a
-/// failure only `id()`, `status()` and `vendor_error()` mean anything.
+/// failure only `id()`, `status()` and `vendor_error()` are defined.
 class ExtendedCompletion {
  public:
   [[nodiscard]] std::uint64_t id() const noexcept { return queue_->wr_id; }
@@ -103,17 +104,17 @@ class ExtendedCompletion {
   [[nodiscard]] std::optional<std::uint8_t> path_bits() const noexcept {
     return read(CompletionFields::kPathBits, queue_->read_dlid_path_bits);
   }
-  /// As Completion::has_route_header. Every queue with fields tells.
+  /// As Completion::has_route_header. Every queue with fields has it.
   [[nodiscard]] bool has_route_header() const noexcept {
     return (queue_->read_wc_flags(queue_) & IBV_WC_GRH) != 0;
   }
-  /// The window's key that the peer's message took back, host byte order.
+  /// The window's key that the peer's message has invalidated, host byte order.
   [[nodiscard]] std::optional<std::uint32_t> invalidated_rkey() const noexcept {
     if ((queue_->read_wc_flags(queue_) & IBV_WC_WITH_INV) == 0) return std::nullopt;
     const auto raw = read(CompletionFields::kImmediate, queue_->read_imm_data);
     return raw ? std::optional<std::uint32_t>{*raw} : std::nullopt;
   }
-  /// In the units of Device::query_clock; ExtendedDeviceAttributes tells its frequency.
+  /// In the units of Device::query_clock; ExtendedDeviceAttributes has its frequency.
   [[nodiscard]] std::optional<std::uint64_t> timestamp() const noexcept {
     return read(CompletionFields::kTimestamp, queue_->read_completion_ts);
   }
@@ -123,7 +124,7 @@ class ExtendedCompletion {
   }
   /// Only when !ok(). As Completion::error.
   [[nodiscard]] Error error() const noexcept;
-  /// Borrowed: for what this class does not offer (ibv_wc_read_...).
+  /// Borrowed: for fields that this class does not offer (ibv_wc_read_...).
   [[nodiscard]] ibv_cq_ex* raw() const noexcept { return queue_; }
 
  private:
@@ -172,7 +173,7 @@ class ExtendedPoll {
   [[nodiscard]] Iterator begin() noexcept { return Iterator{this}; }
   [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
   [[nodiscard]] bool empty() const noexcept { return started_ == nullptr || !more_; }
-  /// Why the range ended, where it was not the end of the queue. Errors: kProvider (errno kept).
+  /// Why the range ended, if that was not the end of the queue. Errors: kProvider (errno kept).
   [[nodiscard]] Status status() const noexcept { return status_; }
 
  private:
@@ -181,7 +182,8 @@ class ExtendedPoll {
     std::shared_ptr<detail::CompletionQueueState> owner;
     std::uint32_t made_in = remora::detail::this_process();
     void operator()(ibv_cq_ex* queue) const noexcept {
-      if (made_in == remora::detail::this_process()) queue->end_poll(queue);  // else a parent's
+      if (made_in == remora::detail::this_process())
+        queue->end_poll(queue);  // else it is a parent's
     }
   };
   using Owner = std::shared_ptr<detail::CompletionQueueState>;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Every enumeration of verbs/ that has a to_string can be printed.
+/// Prints every enumeration of verbs/ that has a to_string.
 ///
 /// Structures and handles have an operator<< of their own, beside them: one line each, for logs.
 ///

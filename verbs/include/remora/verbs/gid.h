@@ -1,11 +1,11 @@
 #pragma once
 
-/// GIDs and the choice among them: which of a port's addresses a queue pair should use, and why.
+/// GIDs and the choice of the one that a queue pair should use, with the reasons.
 ///
-/// A RoCE port has a dozen GIDs, most of which do not route. `choose_gid` rates every one and keeps
+/// A RoCE port has a dozen GIDs, most of which do not route. `choose_gid` rates every GID and keeps
 /// the reason for each, so that a choice can be printed instead of guessed. A link-local RoCE GID
-/// is never taken unless the caller says so: it reaches one segment only and depends on the
-/// interface, which is the classic cause of a connection that never comes up.
+/// is never taken unless the caller allows it: it reaches one segment only and depends on the
+/// interface, which is a common cause of a connection that is never established.
 ///
 /// Thread safety: values.
 
@@ -47,8 +47,8 @@ struct Gid {
 
 std::ostream& operator<<(std::ostream& out, const Gid& gid);
 
-/// Why packets from `from` cannot reach `to`, as far as the two tell it: kGidUnset, kGidFamily,
-/// kGidScope; kNone where they go together. A pure function.
+/// Why packets from `from` cannot reach `to`, as far as the two addresses show it: kGidUnset,
+/// kGidFamily, kGidScope; kNone if they fit. A pure function.
 [[nodiscard]] Reason diagnose_route(const Gid& from, const Gid& to) noexcept;
 
 enum class GidType : std::uint8_t { kInfiniBand, kRoceV1, kRoceV2, kUnknown };
@@ -59,16 +59,16 @@ struct GidEntry {
   Gid gid;
   GidType type = GidType::kUnknown;
   std::uint8_t port = 0;              ///< from 1
-  std::uint32_t index = 0;            ///< what a queue pair names
-  std::uint32_t interface_index = 0;  ///< if_nametoindex of its netdev, 0 where there is none
+  std::uint32_t index = 0;            ///< the index that a queue pair names
+  std::uint32_t interface_index = 0;  ///< if_nametoindex of its netdev, 0: no netdev
 
-  /// Name of the netdev, now; empty where there is none. Asks the kernel; allocates.
+  /// The present name of the netdev; empty: none. Asks the kernel; allocates.
   [[nodiscard]] std::string interface_name() const;
 };
 /// "port 1 gid 1 RoCE v2 ::ffff:192.0.2.1".
 std::ostream& operator<<(std::ostream& out, const GidEntry& entry);
 
-/// Why a candidate was taken or left.
+/// Why a candidate was taken or not.
 enum class GidVerdict : std::uint8_t {
   kTaken,
   kLeftForBetter,   ///< usable, but another one was rated higher
@@ -96,13 +96,13 @@ struct GidCandidate {
 /// "port 1 gid 1 RoCE v2 ::ffff:192.0.2.1: taken (rating 32)".
 std::ostream& operator<<(std::ostream& out, const GidCandidate& candidate);
 
-/// The outcome: every candidate, and which one was taken.
+/// The outcome: every candidate, and the one that was taken.
 class GidChoice {
  public:
   GidChoice(std::vector<GidCandidate> candidates, std::optional<std::size_t> taken)
       : candidates_{std::move(candidates)}, taken_{taken} {}
 
-  /// The entry taken. Errors: kNotFound, where no candidate is usable.
+  /// The entry that was taken. Errors: kNotFound: no candidate is usable.
   [[nodiscard]] Result<GidEntry> taken() const;
   [[nodiscard]] std::span<const GidCandidate> candidates() const noexcept { return candidates_; }
 
@@ -116,7 +116,7 @@ class GidChoice {
 
 std::ostream& operator<<(std::ostream& out, const GidChoice& choice);
 
-/// Rates `table` and takes the best. A pure function.
+/// Rates `table` and takes the best entry. A pure function.
 [[nodiscard]] GidChoice choose_gid(std::span<const GidEntry> table, const GidPolicy& policy = {});
 
 }  // namespace remora::verbs

@@ -3,7 +3,7 @@
 /// ConnectionListener: the server side of the connection manager. Bind, take requests, accept or
 /// reject.
 ///
-/// Thread safety: one thread at a time an object; a request is independent of its listener.
+/// Thread safety: one thread at a time for each object; a request is independent of its listener.
 
 #include <cstdint>
 #include <memory>
@@ -38,7 +38,8 @@ class ConnectionRequest {
   [[nodiscard]] Address local_address() const noexcept;
   [[nodiscard]] const Device& device() const noexcept;
   [[nodiscard]] std::uint8_t port() const noexcept;
-  /// Reads and atomics that the peer wants to have in flight, and lets us have in flight.
+  /// Reads and atomics that the peer wants to have in flight, and allows this side to have in
+  /// flight.
   [[nodiscard]] std::uint8_t peer_initiator_depth() const noexcept { return peer_initiator_depth_; }
   [[nodiscard]] std::uint8_t peer_responder_depth() const noexcept { return peer_responder_depth_; }
 
@@ -48,16 +49,16 @@ class ConnectionRequest {
   [[nodiscard]] QueuePair<Rc>& queue_pair() noexcept;
 
   /// Accepts and returns at once; kEstablished arrives as an event of the connection. The depths of
-  /// reads and atomics become the least of the builder's, the device's and the peer's. Consumes
-  /// this; on failure the peer is rejected.
-  /// Errors: kInvalidArgument (no queue pair yet); kLimitExceeded (private data); kConnectionLost
-  /// (the peer went away meanwhile); kProvider (errno kept). Source: rdma_accept(3).
+  /// reads and atomics become the least of the builder's, the device's and the peer's. Consumes the
+  /// request; on failure the peer is rejected. Errors: kInvalidArgument (no queue pair yet);
+  /// kLimitExceeded (private data); kConnectionLost (the peer went away meanwhile); kProvider
+  /// (errno kept). Source: rdma_accept(3).
   [[nodiscard]] Result<Connection> accept(const ConnectionOptions& options = {}) &&;
   /// accept() and wait_established(). **Blocks.** Errors: as both.
   [[nodiscard]] Result<Connection> accept(Deadline deadline,
                                           const ConnectionOptions& options = {}) &&;
 
-  /// Says no, with up to kMaxRejectDataBytes of `private_data`. Consumes this.
+  /// Rejects the peer, with up to kMaxRejectDataBytes of `private_data`. Consumes the request.
   /// Errors: kLimitExceeded; kProvider (errno kept). Source: rdma_reject(3).
   Status reject(std::span<const std::byte> private_data = {}) &&;
 
@@ -76,12 +77,13 @@ class ConnectionRequest {
   std::uint8_t peer_responder_depth_;
 };
 
-/// Move-only. Destroying it leaves accepted connections alone; requests not yet taken are rejected.
+/// Move-only. When it is destroyed, accepted connections stay, and requests that were not taken are
+/// rejected.
 class ConnectionListener {
  public:
   /// Listens on `address`, on every device that has it (or on all, for an any-address). Port 0
-  /// takes a free one. `backlog` requests wait; further ones are refused by the kernel.
-  /// Errors: kAddressInUse and kNotFound (no device has the address) with the address as subject;
+  /// takes a free port. `backlog` requests wait; the kernel refuses further ones. Errors:
+  /// kAddressInUse and kNotFound (no device has the address) with the address as subject;
   /// kPermissionDenied; kProvider, kSystem (errno kept). Source: rdma_bind_addr(3), rdma_listen(3).
   [[nodiscard]] static Result<ConnectionListener> bind(
       const Address& address, int backlog = 128, const Provider& provider = Provider::system());
@@ -92,14 +94,14 @@ class ConnectionListener {
 
   /// Non-blocking; readable when a request waits. Borrowed: for poll and epoll only.
   [[nodiscard]] int event_fd() const noexcept;
-  /// The device that has the address. Empty where the address is that of every device.
+  /// The device that has the address. Empty: the listener is bound to every device.
   [[nodiscard]] const Device& device() const noexcept;
-  /// With the port that was taken.
+  /// The address, with the port that was taken.
   [[nodiscard]] Address local_address() const noexcept;
 
-  /// Takes one request, or nothing when none waits. The request has an event channel of its own.
-  /// Errors: kProvider, kSystem (errno kept): a request that could not be taken over was dropped
-  /// (its peer is rejected) or the listener's device goes; the listener may be asked again.
+  /// Takes one request; empty: none waits. The request has an event channel of its own. Errors:
+  /// kProvider, kSystem (errno kept): a request that could not be taken over was dropped (its peer
+  /// is rejected), or the listener's device is going; the function may be called again.
   [[nodiscard]] Result<std::optional<ConnectionRequest>> next_request();
   /// next_request(), waiting for one. **Blocks.** Errors: kTimedOut; those of next_request.
   [[nodiscard]] Result<ConnectionRequest> wait_request(Deadline deadline);

@@ -5,14 +5,14 @@
 /// | made by          | the bytes                                                               |
 /// |------------------|-------------------------------------------------------------------------|
 /// | `register_bytes` | borrowed: they must outlive the region                                  |
-/// | `register_owned` | of a container that is moved in and goes with the region                |
+/// | `register_owned` | of a container that is moved in and destroyed with the region |
 /// | `allocate`       | the region's own, zeroed, aligned to pages                              |
 /// | `register_at`    | borrowed, under an address of the caller's choice (iova)                |
-/// | `register_dmabuf`| of a device's or another process's buffer; no span of ours              |
-/// | `adopt`          | what other code of the process has registered                           |
+/// | `register_dmabuf`| of a device's or another process's buffer; not in this address space |
+/// | `adopt` | of a registration that other code of the process has made |
 ///
-/// The region must outlive every posted request that names its keys. Bytes that a region owns are
-/// kept for ever when the deregistration fails: the NIC may still know them.
+/// The region must outlive every posted request that names its keys. If the deregistration fails,
+/// bytes that a region owns are never freed: the NIC may still access them.
 ///
 /// Thread safety: const calls are safe concurrently.
 
@@ -39,11 +39,11 @@ namespace detail {
 class WindowSet;
 }
 
-/// Advice about the use of ranges to come. Source: ibv_advise_mr(3).
+/// Advice about ranges that will be used. Source: ibv_advise_mr(3).
 enum class Advice : std::uint8_t {
   kPrefetch,         ///< on-demand pages, for reading
   kPrefetchWrite,    ///< on-demand pages, for writing
-  kPrefetchNoFault,  ///< those that are there already, for reading
+  kPrefetchNoFault,  ///< pages that exist already, for reading
 };
 [[nodiscard]] std::string_view to_string(Advice advice) noexcept;
 
@@ -51,19 +51,18 @@ class MemoryRegion {
  public:
   /// Registers `bytes` (non-empty) for `access`. Blocks while pages are pinned: control path only.
   ///
-  /// Remote write and remote atomic need local write, as the specification has it.
-  /// Errors: kInvalidArgument (empty, wraps around, access without kLocalWrite where it is
-  /// needed); kLimitExceeded (longer than the device's max_mr_bytes); kOutOfMemory, with
-  /// Reason::kMemlock and asked() and allowed() in bytes where RLIMIT_MEMLOCK is the cause;
-  /// kUnsupported (kOnDemand, and the device has no on-demand paging); kProvider (errno kept).
-  /// Source: ibv_reg_mr(3).
+  /// Remote write and remote atomic need local write, by the specification. Errors:
+  /// kInvalidArgument (empty, wraps around, access without a needed kLocalWrite); kLimitExceeded
+  /// (longer than the device's max_mr_bytes); kOutOfMemory, with Reason::kMemlock and asked() and
+  /// allowed() in bytes if RLIMIT_MEMLOCK is the cause; kUnsupported (kOnDemand, and the device has
+  /// no on-demand paging); kProvider (errno kept). Source: ibv_reg_mr(3).
   [[nodiscard]] static Result<MemoryRegion> register_bytes(const ProtectionDomain& domain,
                                                            std::span<std::byte> bytes,
                                                            Access access);
 
   /// Takes over a container of trivially copyable elements (a std::vector, a std::string, ...); it
-  /// is destroyed after the deregistration. Its bytes stay where they are by the move. Errors: as
-  /// register_bytes; the container is gone then.
+  /// is destroyed after the deregistration. The move must not change the place of its bytes.
+  /// Errors: as register_bytes; the container is gone then.
   template <std::ranges::contiguous_range Container>
   [[nodiscard]] static Result<MemoryRegion> register_owned(const ProtectionDomain& domain,
                                                            Container&& container, Access access)  //
@@ -79,19 +78,19 @@ class MemoryRegion {
   [[nodiscard]] static Result<MemoryRegion> allocate(const ProtectionDomain& domain,
                                                      std::size_t length_bytes, Access access);
 
-  /// Under the address `iova` instead of the bytes' own: slices of this region, local and remote,
-  /// begin there. Both must lie equally within a page. With Access::kZeroBased `register_bytes`
-  /// does this with 0, for bytes that begin at a page.
-  /// Errors: as register_bytes; kInvalidArgument (iova that wraps or lies otherwise in a page).
+  /// Registers `bytes` under the address `iova` instead of their own: slices of this region, local
+  /// and remote, begin there. Both addresses must have the same offset in a page. With
+  /// Access::kZeroBased `register_bytes` does this with 0, for bytes that begin at a page. Errors:
+  /// as register_bytes; kInvalidArgument (iova that wraps, or has another offset in a page).
   /// Source: ibv_reg_mr_iova(3).
   [[nodiscard]] static Result<MemoryRegion> register_at(const ProtectionDomain& domain,
                                                         std::span<std::byte> bytes,
                                                         std::uint64_t iova, Access access);
 
-  /// A part of a dma-buf, for instance of a GPU; `fd` is needed during the call only.
-  /// `bytes()` is empty. Errors: kInvalidArgument (no bytes, no descriptor); kUnsupported (device
-  /// or kernel); kOutOfMemory; kProvider (errno kept; EINVAL where it is not a dma-buf).
-  /// Source: ibv_reg_dmabuf_mr(3).
+  /// A part of a dma-buf, for instance of a GPU; `fd` is needed during the call only. `bytes()` is
+  /// empty. Errors: kInvalidArgument (no bytes, no descriptor); kUnsupported (device or kernel);
+  /// kOutOfMemory; kProvider (errno kept; EINVAL if it is not a dma-buf). Source:
+  /// ibv_reg_dmabuf_mr(3).
   [[nodiscard]] static Result<MemoryRegion> register_dmabuf(const ProtectionDomain& domain, int fd,
                                                             std::uint64_t offset_bytes,
                                                             std::size_t length_bytes,
@@ -102,15 +101,16 @@ class MemoryRegion {
   [[nodiscard]] static Result<MemoryRegion> adopt(const ProtectionDomain& domain, ibv_mr* region,
                                                   Access access);
 
-  /// Speaks of ranges of one domain, before they are used. Blocks until it is done when `wait`.
-  /// Errors: kInvalidArgument (no ranges, an invalid slice); kUnsupported (most devices without
-  /// on-demand paging); kProvider (errno kept). Source: ibv_advise_mr(3).
+  /// Advises the device about ranges of one domain, before they are used. With `wait` it blocks
+  /// until that is done. Errors: kInvalidArgument (no ranges, an invalid slice); kUnsupported (most
+  /// devices without on-demand paging); kProvider (errno kept). Source: ibv_advise_mr(3).
   static Status advise(const ProtectionDomain& domain, Advice advice,
                        std::span<const LocalSlice> ranges, bool wait = false);
 
   [[nodiscard]] std::uint32_t lkey() const noexcept { return mr_->lkey; }
   [[nodiscard]] std::uint32_t rkey() const noexcept { return mr_->rkey; }
-  /// Where slices begin: the bytes' own address, or the iova they were registered under.
+  /// The address at which slices begin: the bytes' own, or the iova under which they were
+  /// registered.
   [[nodiscard]] std::uint64_t address() const noexcept { return iova_; }
   [[nodiscard]] std::uint64_t length_bytes() const noexcept { return mr_->length; }
   /// Empty for a dma-buf.
@@ -121,8 +121,8 @@ class MemoryRegion {
   [[nodiscard]] Access access() const noexcept { return access_; }
   [[nodiscard]] const ProtectionDomain& domain() const noexcept { return mr_.get_deleter().domain; }
 
-  /// `length_bytes` (at most 4 GiB - 1) from `offset_bytes`. Bytes that are not all inside give an
-  /// invalid slice, which every post refuses with kOutOfRange.
+  /// `length_bytes` (at most 4 GiB - 1) from `offset_bytes`. If the bytes are not all inside the
+  /// region, the slice is invalid, and every post refuses it with kOutOfRange.
   [[nodiscard]] LocalSlice slice(std::uint64_t offset_bytes,
                                  std::uint64_t length_bytes) const noexcept {
     const std::uint64_t whole = mr_->length;
@@ -135,16 +135,15 @@ class MemoryRegion {
   [[nodiscard]] Result<LocalSlice> checked_slice(std::uint64_t offset_bytes,
                                                  std::uint64_t length_bytes) const;
 
-  /// The address and key that a peer needs for these bytes. Of use only with remote rights.
+  /// The address and key that a peer needs for these bytes. Useful only with remote rights.
   [[nodiscard]] RemoteSlice remote(std::uint64_t offset_bytes,
                                    std::uint64_t length_bytes) const noexcept {
     return remote().slice(offset_bytes, length_bytes);
   }
   [[nodiscard]] RemoteSlice remote() const noexcept { return {address(), mr_->length, mr_->rkey}; }
 
-  /// Deregisters now and says how it went; the destructor can only report. After a failure the
-  /// registration stays in the kernel until the process ends.
-  /// Errors: kProvider (errno kept).
+  /// Deregisters now and returns the outcome; the destructor can only report it. After a failure
+  /// the registration stays in the kernel until the process ends. Errors: kProvider (errno kept).
   Status deregister() &&;
 
   /// Borrowed; never deregister it.
@@ -152,7 +151,7 @@ class MemoryRegion {
 
  private:
   friend class MemoryWindow;
-  struct Keeper {  ///< bytes of ours
+  struct Keeper {  ///< owned bytes
     virtual ~Keeper() = default;
     Keeper* next = nullptr;
   };

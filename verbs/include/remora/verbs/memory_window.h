@@ -2,20 +2,21 @@
 
 /// MemoryWindow (type 2): a part of a registration that a peer may use for a while.
 ///
-/// Made by `QueuePair::allocate_window`, bound and taken back by requests of that queue pair's
+/// Made by `QueuePair::allocate_window`, bound and invalidated by requests of that queue pair's
 /// batches: `bind_window`, `invalidate`, or the peer's `send_with_invalidate`. A window's key works
 /// on its own queue pair only.
 ///
-/// A window is always freed before its queue pair and before any registration it was ever bound to,
-/// whichever goes first: `freed()` then. Destroying it takes the right back at any time, in any
-/// state, also while a peer writes; but neither it nor the registration while a batch that has not
-/// been posted names it. A bind advances `rkey()` when it is put into the batch, before the post.
+/// A window is freed before its queue pair and before each registration to which it was ever bound,
+/// whichever is destroyed first: then `freed()` is true. It may be destroyed at any time, in any
+/// state, also while a peer writes, which ends the peer's right; but neither the window nor the
+/// registration may be destroyed while a batch that is not posted names it. A bind advances
+/// `rkey()` when it is put into the batch, before the post.
 ///
-/// On Soft-RoCE (Linux 6.1) a window does not narrow: the registration's range is checked, not the
-/// window's. Do not rely on windows there to keep peers apart.
+/// On Soft-RoCE (Linux 6.1) a window does not restrict the range: the device checks the
+/// registration's range, not the window's. Do not rely on windows there to keep peers apart.
 ///
-/// Thread safety: one thread at a time a window; distinct ones concurrently.
-/// Source: ibv_alloc_mw(3), ibv_bind_mw(3), ibv_post_send(3).
+/// Thread safety: one thread at a time for each window; distinct windows concurrently. Source:
+/// ibv_alloc_mw(3), ibv_bind_mw(3), ibv_post_send(3).
 
 #include <cstdint>
 #include <infiniband/verbs.h>
@@ -45,18 +46,18 @@ class MemoryWindow {
   MemoryWindow& operator=(MemoryWindow&&) noexcept;
   ~MemoryWindow();
 
-  /// Takes the right back, as the destructor does, and says whether that is so; idempotent. Errors:
-  /// kProvider: the key may still be of use, until the queue pair is moved to its error state.
+  /// Ends the peer's right, as the destructor does, and returns the outcome; idempotent. Errors:
+  /// kProvider: the key may still work, until the queue pair is moved to its error state.
   Status free() noexcept;
-  /// Gone, by free(), with its queue pair or with its registration: every use is refused with
-  /// kClosed.
+  /// Whether the window is gone, by free(), with its queue pair or with its registration: every use
+  /// is refused with kClosed.
   [[nodiscard]] bool freed() const noexcept;
-  /// The key of the last bind that was put into a batch; valid once that has completed.
+  /// The key of the last bind that was put into a batch; valid once that bind has completed.
   [[nodiscard]] std::uint32_t rkey() const noexcept { return rkey_; }
-  /// The key that the next bind gives it.
+  /// The key that the next bind gives the window.
   [[nodiscard]] std::uint32_t next_rkey() const noexcept { return ibv_inc_rkey(rkey_); }
-  /// The next bind gives it the key behind that one: a device may allocate a window whose next key
-  /// a peer still has from before. There are 256.
+  /// The next bind gives the window the key after next_rkey(): a device may allocate a window whose
+  /// next key a peer still has from an earlier window. There are 256 keys.
   void skip_rkey() noexcept { rkey_ = next_rkey(); }
   /// The bytes of the last bind with its key, for the peer.
   [[nodiscard]] RemoteSlice remote() const noexcept { return {address_, length_bytes_, rkey_}; }

@@ -2,19 +2,19 @@
 
 /// MrCache: registrations kept for memory that is not the library's own.
 ///
-/// `acquire` gives a lease on a registration that covers the bytes asked for: one that is there
-/// already (a hit), or a new one that stays for the next time (a miss). The registration lives at
-/// least as long as its leases. Budgets are hard; beyond them idle registrations go, the least
-/// recently used first.
+/// `acquire` gives a lease of a registration that covers the requested bytes: an existing one (a
+/// hit), or a new one that stays for the next use (a miss). The registration lives at least as long
+/// as its leases. Budgets are never exceeded: to stay within them, idle registrations are evicted,
+/// the least recently used first.
 ///
-/// A registration pins pages, and keeps them after the program unmaps them: what stands at the
-/// address afterwards is other memory. With Invalidation::kAutomatic the kernel reports each change
-/// of a mapping (userfaultfd), and a hit is never a registration made before the last change.
-/// Memory whose changes the kernel does not report (files, shared memory, System V segments) is
-/// registered for each lease by itself and not kept, as is all memory where the kernel does not
-/// report at all: `automatic()` and `why_not_automatic()` tell. MADV_GUARD_INSTALL (Linux 6.13) is
-/// not noticed. Memory acquired once stays registered with a userfaultfd of the library's: an
-/// application's own UFFDIO_REGISTER there answers EBUSY. docs/mr-cache.md has the details.
+/// A registration pins pages, and keeps them after the program unmaps them: memory that is mapped
+/// at the address later is other memory. With Invalidation::kAutomatic the kernel reports each
+/// change of a mapping (userfaultfd), and a hit is never a registration made before the last
+/// change. Memory whose changes the kernel does not report (files, shared memory, System V
+/// segments) is registered for each lease separately and not kept, as is all memory if the kernel
+/// reports no changes: see `automatic()` and `why_not_automatic()`. MADV_GUARD_INSTALL (Linux 6.13)
+/// is not noticed. Memory that was acquired once stays registered with the library's userfaultfd:
+/// an application's own UFFDIO_REGISTER there answers EBUSY. docs/mr-cache.md has the details.
 ///
 /// Thread safety: all calls of one MrCache concurrently; it is destroyed when no call is in
 /// progress. Leases may outlive it, and may be dropped by any thread. In a child of fork(2)
@@ -47,7 +47,7 @@ struct CachedRegistration;
 }  // namespace detail
 
 enum class Invalidation : std::uint8_t {
-  kAutomatic,  ///< changes of mappings are noticed; where they cannot be, nothing is kept
+  kAutomatic,  ///< changes of mappings are noticed; otherwise nothing is kept
   kExplicit,   ///< the caller calls invalidate() before it changes a mapping: cheaper hits
 };
 [[nodiscard]] std::string_view to_string(Invalidation invalidation) noexcept;
@@ -62,7 +62,7 @@ enum class Unkept : std::uint8_t {
 struct MrCacheOptions {
   std::uint64_t bytes_max = std::uint64_t{1}
                             << 32U;        ///< pinned by this cache in whole pages, leases included
-  std::uint64_t registrations_max = 4096;  ///< pieces count each by itself
+  std::uint64_t registrations_max = 4096;  ///< each piece counts
   /// Longer ranges are registered in pieces of this length, aligned to it, several at a time. A
   /// power of two of at least one page; a multiple of 2 MiB keeps huge pages whole.
   std::uint64_t piece_bytes = std::uint64_t{64} << 20U;
@@ -70,15 +70,15 @@ struct MrCacheOptions {
   Unkept unkept = Unkept::kRegister;
 };
 
-/// A moment's numbers; each is exact, together they need not be.
+/// Numbers at about one moment; each is exact, together they may not be.
 struct MrCacheCounters {
   std::uint64_t hits = 0;
   std::uint64_t misses = 0;         ///< acquires that registered, kept or not
   std::uint64_t unkept = 0;         ///< of the misses: registered for one lease only
   std::uint64_t refused = 0;        ///< acquires of what is not kept, with Unkept::kRefuse
-  std::uint64_t evictions = 0;      ///< registrations that went for the budgets
-  std::uint64_t superseded = 0;     ///< registrations that a longer one over them replaced
-  std::uint64_t unmapped = 0;       ///< invalidated by munmap, or a mapping over them
+  std::uint64_t evictions = 0;      ///< registrations evicted for the budgets
+  std::uint64_t superseded = 0;     ///< registrations that a longer one has replaced
+  std::uint64_t unmapped = 0;       ///< invalidated by munmap, or by another mapping
   std::uint64_t remapped = 0;       ///< by mremap
   std::uint64_t removed = 0;        ///< by MADV_DONTNEED, MADV_FREE, MADV_REMOVE
   std::uint64_t explicitly = 0;     ///< by invalidate()
@@ -100,8 +100,9 @@ struct MrPiece {
 /// "4096 bytes at 0x7f... rkey 6 lkey 5".
 std::ostream& operator<<(std::ostream& out, const MrPiece& piece);
 
-/// The right to use a registration of some bytes; keeps it until dropped. Owns no bytes. Must
-/// outlive every posted request that names its keys. Thread safety: a value with one owner.
+/// The right to use a registration of some bytes, which it keeps until it is dropped. Owns no
+/// bytes. Must outlive every posted request that names its keys. Thread safety: a value with one
+/// owner.
 class MrLease {
  public:
   MrLease() noexcept = default;
@@ -119,32 +120,33 @@ class MrLease {
   ~MrLease() { drop(); }
 
   [[nodiscard]] bool empty() const noexcept { return registration_ == nullptr; }
-  /// The bytes that were asked for; the registration may be longer.
+  /// The requested bytes; the registration may be longer.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
   /// 1, unless the range is longer than MrCacheOptions::piece_bytes; 0 when empty.
   [[nodiscard]] std::size_t piece_count() const noexcept;
-  /// In the order of addresses, without gaps, cut to bytes(). `index` < piece_count().
+  /// In the order of addresses, without gaps, limited to bytes(). `index` < piece_count().
   [[nodiscard]] MrPiece piece(std::size_t index) const noexcept;
-  /// Bytes of one piece as a request names them; invalid where they are not all in one.
+  /// Bytes of one piece as a slice for a request; invalid if they are not all in one piece.
   [[nodiscard]] LocalSlice slice(std::uint64_t offset_bytes,
                                  std::uint64_t length_bytes) const noexcept;
   /// Ends the lease. A registration that is not kept is deregistered here.
   void drop() noexcept;
-  /// The same, but deregistering, where that is due, is left to a thread of the library's (where
-  /// there is one: with automatic invalidation). For callers that hold others up.
+  /// The same, but a thread of the library deregisters, if that is needed (there is one with
+  /// automatic invalidation). For callers for which others wait.
   void drop_soon() noexcept;
 
-  /// The lease as a word, for records that hold no types of this library; this one is empty then.
-  /// Null where it was. A word that never comes back to attach() keeps its registration for ever.
+  /// The lease as a word, for records that hold no types of this library; then this lease is empty.
+  /// Null if it was empty already. A word that is never passed to attach() keeps its registration
+  /// until the process ends.
   [[nodiscard]] void* detach() noexcept {
     bytes_ = {};
     return std::exchange(registration_, nullptr);
   }
-  /// `word` of detach(), once, and the bytes of that lease.
+  /// The lease of a word from detach(), to be called once, with the bytes of that lease.
   [[nodiscard]] static MrLease attach(void* word, std::span<std::byte> bytes) noexcept {
     return MrLease{static_cast<detail::CachedRegistration*>(word), bytes};
   }
-  /// Device::gone() for a word of detach(), which stays one.
+  /// Device::gone() for a word from detach(), which stays valid.
   [[nodiscard]] static bool device_gone(const void* word) noexcept;
 
  private:
@@ -167,39 +169,38 @@ class MrCache {
   MrCache& operator=(MrCache&& other) noexcept;
   MrCache(const MrCache&) = delete;
   MrCache& operator=(const MrCache&) = delete;
-  /// Deregisters what has no lease; the rest goes with its leases.
+  /// Deregisters all registrations without a lease; the others end with their leases.
   ~MrCache();
 
   /// A registration of `bytes` for exactly `access`. A hit takes no lock and does not block; a miss
   /// blocks while pages are pinned. Without a remote right a new registration is widened to whole
-  /// pages; a hit with remote rights may lie in a longer range that was acquired with them before,
-  /// all of which its rkey reaches.
+  /// pages; a hit with remote rights may be part of a longer range that was acquired with them
+  /// before; its rkey reaches the whole range.
   ///
-  /// The deadline is looked at between pieces, and while room in the budgets is being made. Errors:
-  /// kInvalidArgument (empty, wraps around, kZeroBased, rights that need kLocalWrite);
-  /// kUnsupported (Unkept::kRefuse, and changes of this memory are not noticed); kLimitExceeded
-  /// (larger than a budget: asked() and allowed()); kOutOfMemory (leases hold the
-  /// budget: asked() and allowed(); or as of MemoryRegion::register_bytes); kTimedOut; kClosed (a
-  /// forked child); kSystem (no thread to register in parallel); kProvider (errno kept).
+  /// The deadline is checked between pieces, and while room in the budgets is being made. Errors:
+  /// kInvalidArgument (empty, wraps around, kZeroBased, rights that need kLocalWrite); kUnsupported
+  /// (Unkept::kRefuse, and changes of this memory are not noticed); kLimitExceeded (larger than a
+  /// budget: asked() and allowed()); kOutOfMemory (leases hold the budget: asked() and allowed();
+  /// or as of MemoryRegion::register_bytes); kTimedOut; kClosed (a forked child); kSystem (no
+  /// thread to register in parallel); kProvider (errno kept).
   [[nodiscard]] Result<MrLease> acquire(std::span<std::byte> bytes, Access access,
                                         Deadline deadline = Deadline::max());
 
-  /// As acquire() for a hit; empty where it would be a miss. Registers nothing, takes no
-  /// lock.
+  /// As acquire() for a hit; empty if it would be a miss. Registers nothing, takes no lock.
   [[nodiscard]] MrLease find(std::span<std::byte> bytes, Access access) noexcept;
 
-  /// Deregisters what no lease uses, and returns how many there were: makes room under the
-  /// process's own limits (memlock), for others.
+  /// Deregisters all registrations without a lease, and returns their number: makes room under the
+  /// process's own limits (memlock) for other registrations.
   std::size_t trim() noexcept;
 
-  /// Registrations that touch `bytes` are not given out again; idle ones are deregistered, leased
+  /// Registrations that touch `bytes` get no more leases; idle ones are deregistered now, leased
   /// ones with their last lease. Returns how many there were. For mappings whose changes are not
   /// noticed: call it before the change.
   std::size_t invalidate(std::span<std::byte> bytes);
 
-  /// Changes of mappings are noticed, so foreign memory is kept.
+  /// Whether changes of mappings are noticed, so that memory is kept registered.
   [[nodiscard]] bool automatic() const noexcept;
-  /// Why not, in words; empty when automatic().
+  /// The reason why not, as text; empty when automatic().
   [[nodiscard]] std::string_view why_not_automatic() const noexcept;
   /// Takes the cache's lock and allocates.
   [[nodiscard]] MrCacheCounters counters() const;

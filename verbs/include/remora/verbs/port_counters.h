@@ -1,7 +1,7 @@
 #pragma once
 
 /// The counters of a device, as its driver shows them in sysfs: retransmissions, refusals,
-/// congestion marks, bytes. Needs no open device and no right. Nothing here keeps anything open.
+/// congestion marks, bytes. Needs no open device and no privilege. No function keeps a file open.
 ///
 /// Thread safety: any thread.
 
@@ -14,7 +14,7 @@
 
 namespace remora::verbs {
 
-/// Where the kernel shows RDMA devices.
+/// The folder in which the kernel shows RDMA devices.
 inline constexpr std::string_view kDevicesFolder = "/sys/class/infiniband";
 
 /// One counter of one port, under the driver's own name.
@@ -24,18 +24,17 @@ struct PortCounter {
   std::string path;
 };
 
-/// All counters of all ports of `device` ("mlx5_0"), by port and name; of a name that is in both
-/// `hw_counters` and `counters`, the former. Empty where the driver shows none. Settings that lie
-/// among the counters are left out (`lifespan`). `folder` stands in for kDevicesFolder in tests.
-/// Blocks for some file-system calls.
-/// Errors: kInvalidArgument (a name that is no file's); kNotFound (no such device, or none of its
-/// ports); kSystem (errno kept).
+/// All counters of all ports of `device` ("mlx5_0"), by port and name; if a name is in both
+/// `hw_counters` and `counters`, the former. Empty if the driver shows none. Settings among the
+/// counters (`lifespan`) are left out. Tests pass another `folder` than kDevicesFolder. Blocks for
+/// some file-system calls. Errors: kInvalidArgument (a name that is no file's); kNotFound (no such
+/// device, or none of its ports); kSystem (errno kept).
 Result<std::vector<PortCounter>> port_counters(std::string_view device,
                                                std::string_view folder = kDevicesFolder);
 
-/// The value of the counter now. Blocks for as long as the driver asks its device.
-/// Errors: kNotFound (the device has gone); kUnsupported (the driver shows it and cannot read it);
-/// kSystem (errno kept).
+/// The present value of the counter. Blocks while the driver asks its device. Errors: kNotFound
+/// (the device has gone); kUnsupported (the driver shows it and cannot read it); kSystem (errno
+/// kept).
 Result<std::uint64_t> read_port_counter(const PortCounter& counter);
 
 }  // namespace remora::verbs

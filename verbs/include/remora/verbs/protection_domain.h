@@ -2,8 +2,8 @@
 
 /// ProtectionDomain: the fence around registrations and queue pairs that may use each other.
 ///
-/// A handle, see device.h. Keeps its device open; is kept by every registration and queue pair
-/// made in it. Thread safety: every call is safe concurrently.
+/// A handle, see device.h. Keeps its device open; every registration and queue pair made in it
+/// keeps the domain. Thread safety: every call is safe concurrently.
 
 #include <cstddef>
 #include <infiniband/verbs.h>
@@ -30,11 +30,11 @@ class ProtectionDomain {
 
   /// A domain for queue pairs that one thread at a time posts to (ibv_alloc_td(3) and
   /// ibv_alloc_parent_domain(3)): the provider may leave out their locks, and give them a doorbell
-  /// of their own. What is registered with base() is registered for it too. Keeps this domain. The
-  /// caller sees to it that no two threads post to such a queue pair at once.
-  /// Errors: kUnsupported: the provider has no such domains; kOutOfMemory; kProvider (errno kept).
+  /// of their own. Memory registered with base() is registered for it, too. The result keeps this
+  /// domain. The caller must ensure that no two threads post to such a queue pair at once. Errors:
+  /// kUnsupported: the provider has no such domains; kOutOfMemory; kProvider (errno kept).
   [[nodiscard]] Result<ProtectionDomain> for_one_thread() const;
-  /// The domain that this one was made from by for_one_thread(); else this one.
+  /// The domain from which for_one_thread() has made this one; otherwise this one.
   [[nodiscard]] ProtectionDomain base() const noexcept {
     return base_ == nullptr ? *this : ProtectionDomain{base_, device_};
   }
@@ -58,7 +58,7 @@ class ProtectionDomain {
       : device_{std::move(device)}, domain_{std::move(domain)} {}
   Device device_;
   std::shared_ptr<ibv_pd> domain_;  ///< its deleter holds the device too
-  std::shared_ptr<ibv_pd> base_;    ///< of a domain for one thread; else null
+  std::shared_ptr<ibv_pd> base_;    ///< of a domain for one thread; otherwise null
 };
 /// "protection domain 3 on rxe0", by the kernel's handle; "no protection domain".
 std::ostream& operator<<(std::ostream& out, const ProtectionDomain& domain);

@@ -3,17 +3,16 @@
 /// Provider: the table of every libibverbs and librdmacm call that this library makes.
 ///
 /// `Provider::system()` is the real libraries. A test copies it, replaces entries and passes its
-/// own table to `devices()`, `Connector::resolve()` or `ConnectionListener::bind()`: whatever is
-/// made from there uses the same table, so any call can be made to fail at its nth use. The table
-/// must outlive everything made through it.
+/// own table to `devices()`, `Connector::resolve()` or `ConnectionListener::bind()`: all objects
+/// made from their results use the same table, so a test can make any call fail at its nth use. The
+/// table must outlive all of these objects.
 ///
 /// The calls of the data path (`post_send`, `post_recv`, `post_srq_recv`, `poll_cq`) and
 /// `req_notify_cq` are null in the system table: queue pairs, shared receive queues and completion
-/// queues then take the device's own
-/// function out of `ibv_context::ops` once, when they are created, and call that. A post is one
-/// indirect call, exactly as in the inline function of libibverbs. Source: verbs.h, ibv_post_send.
-/// The functions of an extended completion queue are in `ibv_cq_ex` itself, as `create_cq_ex` made
-/// it.
+/// queues then read the device's own function from `ibv_context::ops` once, when they are created,
+/// and call that. A post is one indirect call, exactly as in the inline function of libibverbs.
+/// Source: verbs.h, ibv_post_send. The functions of an extended completion queue are in `ibv_cq_ex`
+/// itself, as `create_cq_ex` made it.
 ///
 /// Thread safety: immutable once in use.
 
@@ -33,7 +32,7 @@ struct MemlockState {
   bool exempt = false;             ///< CAP_IPC_LOCK: the limit does not apply
 };
 
-/// Entries have the signatures and error conventions of the calls they are named after. exception:
+/// Entries have the signatures and error conventions of the calls whose names they have. exception:
 /// the table has one entry for each call of the libraries.
 struct Provider {
   /// Devices.
@@ -54,10 +53,10 @@ struct Provider {
   int (*get_async_event)(ibv_context* context, ibv_async_event* event);
   void (*ack_async_event)(ibv_async_event* event);
   int (*fork_init)();
-  /// True where the kernel implements the device in software (rxe, siw). Not a verbs call.
+  /// True if the kernel implements the device in software (rxe, siw). Not a verbs call.
   bool (*is_software_device)(const ibv_device* device);
-  /// True where each network namespace has devices of its own. Asked only where there are none;
-  /// null: not asked. Not a verbs call.
+  /// True if each network namespace has devices of its own. Called only if there are no devices;
+  /// null: not called. Not a verbs call.
   bool (*devices_are_by_namespace)();
 
   /// Protection and memory.
@@ -76,7 +75,7 @@ struct Provider {
                    ibv_sge* ranges, std::uint32_t count);
   ibv_mw* (*alloc_mw)(ibv_pd* domain, ibv_mw_type type);
   int (*dealloc_mw)(ibv_mw* window);
-  /// Asked only after a registration failed. Not a verbs call.
+  /// Called only after a registration failed. Not a verbs call.
   MemlockState (*memlock_state)();
 
   /// Completion.
@@ -133,12 +132,12 @@ struct Provider {
   int (*set_option)(rdma_cm_id* id, int level, int name, void* value, std::size_t length_bytes);
   ibv_context** (*get_cm_devices)(int* count);
   void (*free_cm_devices)(ibv_context** list);
-  /// Frees the list alone: librdmacm goes on counting its contexts as in use. Not a call of its
-  /// own.
+  /// Frees only the list: librdmacm continues to count its contexts as in use. Not a call of
+  /// librdmacm.
   void (*keep_cm_devices)(ibv_context** list);
-  /// Ends one such use. `none_left`: the host has no device any more, which librdmacm does not see:
-  /// the context's descriptors are closed, so that the kernel can let the device go. Not a call of
-  /// its own.
+  /// Ends one such use. `none_left`: the host has no device any more, which librdmacm does not
+  /// notice: then the context's descriptors are closed, so that the kernel can remove the device.
+  /// Not a call of librdmacm.
   void (*release_cm_device)(ibv_context* context, bool none_left);
 
   /// Names. May be called on a thread of the library's own (Address::resolve).

@@ -4,17 +4,17 @@
 ///
 /// `QueuePairBuilder<Rc>{domain, send_cq, recv_cq}.send_depth(64).build()` gives a
 /// `PreparedQueuePair`: it can receive posts of receives and has an `Endpoint` to send to the peer
-/// over any other channel. `std::move(prepared).connect(endpoint)` makes it a `QueuePair`. Over the
-/// connection manager (connection.h) the hand-over is done for you. A datagram queue pair
+/// over any other channel. `std::move(prepared).connect(endpoint)` makes it a `QueuePair`. The
+/// connection manager (connection.h) exchanges the endpoints itself. A datagram queue pair
 /// (`QueuePairBuilder<Ud>`) has no peer to connect to: `std::move(prepared).activate()`.
 ///
 /// By hand: `builder.create()` gives a queue pair in RESET, `modify` takes it from state to state.
 ///
-/// A queue pair keeps its protection domain and completion queues alive. Destroying it drops what
-/// is still posted without completions: to see them, `to_error()` and drain first.
+/// A queue pair keeps its protection domain and completion queues alive. Destroying it drops posted
+/// requests without completions: to get these, call `to_error()` and drain first.
 ///
-/// Thread safety: `post_send`, `post_receive` (raw) and const calls are safe concurrently where the
-/// provider locks, which all do unless told otherwise by their own environment variables. `start`
+/// Thread safety: `post_send`, `post_receive` (raw) and const calls are safe concurrently if the
+/// provider locks, which all providers do unless their environment variables turn it off. `start`
 /// and `start_receives` without a storage use the pair's own: one batch with unposted requests at a
 /// time.
 
@@ -44,7 +44,7 @@
 
 namespace remora::verbs {
 
-/// The capacities that the device granted: at least those asked for.
+/// The capacities that the device granted: at least the requested ones.
 struct QueuePairCapabilities {
   std::uint32_t send_depth = 0;
   std::uint32_t receive_depth = 0;
@@ -54,8 +54,8 @@ struct QueuePairCapabilities {
 };
 std::ostream& operator<<(std::ostream& out, const QueuePairCapabilities& capabilities);
 
-/// Every option of a queue pair. Where a value is optional, absent means: what the connection
-/// manager finds, and without it the default that the comment gives. exception: options, each with
+/// Every option of a queue pair. An absent optional value means: the value that the connection
+/// manager finds or, without the manager, the default in the comment. exception: options, each with
 /// a default.
 struct QueuePairOptions {
   std::uint32_t send_depth = 64;
@@ -68,8 +68,8 @@ struct QueuePairOptions {
   std::uint32_t batch_requests = 0;
   bool signal_all = false;  ///< every request completes, whatever the request says
   void* context = nullptr;  ///< ibv_qp::qp_context
-  /// The rights of peers, limited again by each registration. Default: every remote right the
-  /// device can do.
+  /// The rights of peers, limited again by each registration. Default: every remote right that the
+  /// device supports.
   std::optional<Access> access;
   std::uint8_t port = 1;                    ///< without the connection manager
   std::optional<std::uint16_t> pkey_index;  ///< default: 0, or that of the manager's route
@@ -79,17 +79,18 @@ struct QueuePairOptions {
   /// and that of the route; both sides of a connection need the same.
   std::optional<ibv_mtu> mtu;
   std::optional<std::uint32_t> psn;  ///< 24 bits; default: random
-  /// Acknowledgement time-out, 4.096 us * 2^n, 0 for ever, at most 31. Default 14 (67 ms), or what
-  /// the connection manager derives from its route. Emulated machines want 18 and more.
+  /// Acknowledgement time-out, 4.096 us * 2^n, at most 31; 0: no time-out. Default 14 (67 ms), or
+  /// the value that the connection manager derives from its route. Emulated machines need 18 and
+  /// more.
   std::optional<std::uint8_t> timeout;
-  /// Over the connection manager, where `timeout` is not set: the manager's own time-out is raised
-  /// to this one, and never lowered. At most 31.
+  /// Over the connection manager, if `timeout` is not set: the manager's own time-out is raised to
+  /// this one, and never lowered. At most 31.
   std::uint8_t timeout_at_least = 0;
   std::uint8_t retry_count = 7;      ///< 0 to 7
-  std::uint8_t rnr_retry_count = 6;  ///< 0 to 7; 7 means for ever
-  /// 0 to 31, coded. Default 12 (0.64 ms), also over the connection manager, which knows none.
+  std::uint8_t rnr_retry_count = 6;  ///< 0 to 7; 7 means without end
+  /// 0 to 31, coded. Default 12 (0.64 ms), also over the connection manager, which sets none.
   std::optional<std::uint8_t> min_rnr_timer;
-  /// Reads and atomics in flight from us, and towards us. Default: the device's maximum.
+  /// Reads and atomics in flight from this side, and from the peer. Default: the device's maximum.
   std::optional<std::uint8_t> initiator_depth;
   std::optional<std::uint8_t> responder_depth;
   /// Defaults: those of the connection manager's route; without the manager 0, 0, 64 and 0.
@@ -97,14 +98,14 @@ struct QueuePairOptions {
   std::optional<std::uint8_t> traffic_class;
   std::optional<std::uint8_t> hop_limit;
   std::optional<std::uint32_t> flow_label;  ///< 20 bits
-  /// The path has a global header. build() sets it where the port requires that; without LIDs it
-  /// has one anyway.
+  /// Whether the path has a global header. build() sets it if the port requires that; without LIDs
+  /// the path always has one.
   bool global_route = false;
-  /// Datagrams with another key are dropped. Only for Ud. With the highest bit set the kernel wants
-  /// a privilege.
+  /// Datagrams with another key are dropped. Only for Ud. With the highest bit set the kernel
+  /// requires a privilege.
   std::uint32_t qkey = 0x11111111;
-  /// Where receives come from instead of an own queue; receive_depth and receive_sge are then
-  /// ignored.
+  /// The shared queue from which the pair takes receives, instead of a queue of its own;
+  /// receive_depth and receive_sge are then ignored.
   SharedReceiveQueue shared_receive_queue{};
 };
 /// "sends 64 receives 16 slices 1/1 inline 0 port 1 ...": optional ones where they are set.
@@ -116,7 +117,7 @@ namespace detail {
 std::ostream& print_queue_pair(std::ostream& out, const ibv_qp* pair,
                                const QueuePairCapabilities& capabilities);
 
-/// The base of the typed classes below, which users take instead.
+/// The base of the typed classes below; applications use those.
 class QueuePairCore {
  public:
   static Result<QueuePairCore> create(const ProtectionDomain& domain,
@@ -172,7 +173,7 @@ template <Transport T>
 class QueuePair {
  public:
   /// Begins a chain in the pair's own storage. One such batch at a time may have unposted requests:
-  /// a second one answers kBusy when posted.
+  /// posting a second one returns kBusy.
   [[nodiscard]] Batch<T> start() noexcept { return start(core_.batch_); }
   /// Begins a chain in `storage`, which must outlive the batch.
   [[nodiscard]] Batch<T> start(BatchStorage& storage) noexcept {
@@ -187,8 +188,8 @@ class QueuePair {
     return start_receives().receive(id, local).post();
   }
 
-  /// ibv_post_send itself, through the function table: for chains that the caller keeps. Returns
-  /// 0 or an errno; `*bad` is then the first request that was not taken. Nothing is checked.
+  /// ibv_post_send itself, through the function table: for the caller's own chains. Returns 0 or an
+  /// errno; `*bad` is then the first request that was not taken. The chain is not checked.
   int post_send(ibv_send_wr* chain, ibv_send_wr** bad) const noexcept {
     return core_.post_send_(core_.qp_.get(), chain, bad);
   }
@@ -208,7 +209,7 @@ class QueuePair {
   [[nodiscard]] const CompletionQueue& receive_queue() const noexcept {
     return core_.qp_.get_deleter().receive_queue;
   }
-  /// Empty where the pair has receives of its own.
+  /// Empty if the pair has a receive queue of its own.
   [[nodiscard]] const SharedReceiveQueue& shared_receive_queue() const noexcept {
     return core_.qp_.get_deleter().shared_receive_queue;
   }
@@ -217,14 +218,15 @@ class QueuePair {
   [[nodiscard]] Result<QueuePairState> query_state() const { return core_.query_state(); }
   /// Errors: kProvider (errno kept). Source: ibv_query_qp(3) for `mask` (IBV_QP_...).
   [[nodiscard]] Result<ibv_qp_attr> query(int mask) const { return core_.query(mask); }
-  /// Breaks it: everything posted completes as flushed. Errors: kProvider (errno kept).
+  /// Breaks the pair: all posted requests complete as flushed. Errors: kProvider (errno kept).
   Status to_error() const {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_ERR;
     return core_.modify(attributes, IBV_QP_STATE);
   }
-  /// Any change of state or attributes. Errors: kProvider (errno kept); where the kernel answers
-  /// EINVAL the subject names what the step lacks or has too many of. Source: ibv_modify_qp(3).
+  /// Any change of state or attributes. Errors: kProvider (errno kept); if the kernel answers
+  /// EINVAL, the subject names the attributes that the step lacks or must not have. Source:
+  /// ibv_modify_qp(3).
   Status modify(const QueuePairAttributes& attributes) const { return core_.modify(attributes); }
   /// The same with the structure and mask of verbs.
   Status modify(ibv_qp_attr& attributes, int mask) const { return core_.modify(attributes, mask); }
@@ -317,16 +319,16 @@ class QueuePairBuilder {
   [[nodiscard]] const CompletionQueue& send_queue() const noexcept { return send_queue_; }
   [[nodiscard]] const CompletionQueue& receive_queue() const noexcept { return receive_queue_; }
 
-  /// Creates it, in state INIT. Errors: kInvalidArgument (parents of different devices, a value out
-  /// of its range, an inactive port); kLimitExceeded (depth or slices beyond the device; asked()
-  /// and allowed()); kNotFound (no usable GID); kOutOfMemory; kProvider (errno kept).
+  /// Creates the queue pair, in state INIT. Errors: kInvalidArgument (parents of different devices,
+  /// a value out of its range, an inactive port); kLimitExceeded (depth or slices beyond the
+  /// device; asked() and allowed()); kNotFound (no usable GID); kOutOfMemory; kProvider (errno
+  /// kept).
   /// Source: ibv_create_qp(3), ibv_modify_qp(3).
   [[nodiscard]] Result<PreparedQueuePair<T>> build() const {
     return PreparedQueuePair<T>::build(*this);
   }
-  /// Creates it, in state RESET, for bringing it up by `modify`. Port, GID, path and everything
-  /// else that is an attribute is the caller's business then. Errors: as build(), without those
-  /// about port and GID.
+  /// Creates the queue pair, in state RESET; the caller brings it up by `modify`, and sets port,
+  /// GID, path and all other attributes. Errors: as build(), without those about port and GID.
   [[nodiscard]] Result<QueuePair<T>> create() const {
     auto core =
         detail::QueuePairCore::create(domain_, send_queue_, receive_queue_, options_, T::kType);
@@ -349,19 +351,20 @@ class PreparedQueuePair {
   [[nodiscard]] const EndpointType& endpoint() const noexcept { return endpoint_; }
   /// For posting receives before the peer can send.
   [[nodiscard]] QueuePair<T>& pair() noexcept { return pair_; }
-  /// Port and GID index in use: what DatagramPeer::create wants as its source.
+  /// The port and the GID index in use: the source for DatagramPeer::create.
   [[nodiscard]] AddressVector source() const noexcept;
 
   /// Connects it (RTR, RTS) to `remote`; the path MTU is the smaller of both. The peer must do the
-  /// same with our endpoint. Consumes this. Errors: kInvalidArgument (endpoint out of range);
-  /// kUnreachable (the address does not resolve: both GIDs are the subject, reason() tells why;
-  /// errno kept); kProvider (errno kept).
+  /// same with this side's endpoint. Consumes the object. Errors: kInvalidArgument (endpoint out of
+  /// range); kUnreachable (the address does not resolve: both GIDs are the subject, reason() tells
+  /// why; errno kept); kProvider (errno kept).
   [[nodiscard]] Result<QueuePair<T>> connect(const Endpoint& remote) && requires(T::kConnected) {
     const Status up = detail::connect(pair_.core_, T::kReliable, options_, endpoint_, remote);
     if (!up) return up.error();
     return std::move(pair_);
   }
-  /// Makes it ready to send and receive (RTR, RTS). Consumes this. Errors: kProvider (errno kept).
+  /// Makes the pair ready to send and receive (RTR, RTS). Consumes the object. Errors: kProvider
+  /// (errno kept).
   [[nodiscard]] Result<QueuePair<T>> activate() && requires(!T::kConnected) {
     const Status up = detail::activate(pair_.core_, options_);
     if (!up) return up.error();

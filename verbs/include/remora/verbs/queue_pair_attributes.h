@@ -1,9 +1,10 @@
 #pragma once
 
-/// The attributes of a queue pair, typed: what `modify` takes and `query` gives.
+/// The attributes of a queue pair, typed: for `modify` and from `query`.
 ///
-/// A member that is set is an attribute of the step. `check_step` says which ones a step lacks or
-/// has too many of; `QueuePair::modify` says it in the error when the kernel answers EINVAL.
+/// A member that is set is an attribute of the step. `check_step` tells which attributes a step
+/// lacks or must not have; `QueuePair::modify` adds that to the error when the kernel answers
+/// EINVAL.
 ///
 /// Thread safety: values.
 
@@ -27,7 +28,7 @@ enum class QueuePairState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe
 /// Source: ibv_modify_qp(3), ibv_query_qp(3).
 struct QueuePairAttributes {
   std::optional<QueuePairState> state;
-  std::optional<QueuePairState> current_state;  ///< what it is believed to be in
+  std::optional<QueuePairState> current_state;  ///< the state that the pair is believed to be in
   std::optional<std::uint16_t> pkey_index;
   std::optional<std::uint8_t> port;
   std::optional<Access> access;
@@ -48,13 +49,13 @@ struct QueuePairAttributes {
   [[nodiscard]] std::pair<ibv_qp_attr, int> raw() const noexcept;
   [[nodiscard]] static QueuePairAttributes from(const ibv_qp_attr& raw, int mask) noexcept;
 };
-/// "state RTS port 1 path ...": what is set. Allocates.
+/// "state RTS port 1 path ...": the attributes that are set. Allocates.
 std::ostream& operator<<(std::ostream& out, const QueuePairAttributes& attributes);
 
 /// The fault of a step from one state to another, by the specification's table.
 struct StepCheck {
   bool possible = true;  ///< false: there is no such step
-  int missing = 0;       ///< IBV_QP_... that it needs and were not given
+  int missing = 0;       ///< needed IBV_QP_... that were not given
   int surplus = 0;       ///< given, and not allowed in this step
   [[nodiscard]] bool ok() const noexcept { return possible && missing == 0 && surplus == 0; }
 };

@@ -27,8 +27,8 @@ class BasicReceiveBatch {
   BasicReceiveBatch& operator=(const BasicReceiveBatch&) = delete;
   ~BasicReceiveBatch() { release(); }
 
-  /// `local` must allow kLocalWrite. An empty slice makes a receive that takes no bytes: enough for
-  /// a write with immediate.
+  /// `local` must allow kLocalWrite. An empty slice makes a receive without room for bytes, which
+  /// is enough for a write with immediate.
   BasicReceiveBatch& receive(std::uint64_t id, const LocalSlice& local) noexcept {
     const bool nothing = local.length_bytes() == 0 && local.valid();
     return receive(id, std::span<const LocalSlice>{&local, nothing ? 0U : 1U});
@@ -65,7 +65,7 @@ class BasicReceiveBatch {
   std::uint32_t taken_ = 0;
   bool owns_storage_ = false;
   bool refused_ = false;
-  detail::Misuse misuse_;  ///< only where refused_
+  detail::Misuse misuse_;  ///< valid if refused_
 };
 
 using ReceiveBatch = BasicReceiveBatch<ibv_qp>;

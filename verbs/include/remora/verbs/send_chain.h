@@ -1,7 +1,7 @@
 #pragma once
 
-/// SendChain: the state of a Batch, whatever the transport of its queue pair. The chain that is
-/// being built, its requests, the first misuse, and post().
+/// SendChain: the state of a Batch, for each transport of its queue pair: the chain that is being
+/// built, its requests, the first misuse, and post().
 
 #include <arpa/inet.h>
 #include <cstddef>
@@ -25,10 +25,10 @@ namespace detail {
 /// The part of every Batch<T> that is the same for each transport. Used through Batch only.
 class SendChain {
  public:
-  /// The request just added, to be modified before the next one is added.
+  /// The request that was just added, to be modified before the next one is added.
   class Request {
    public:
-    /// No completion when it succeeds. A later signaled one tells that it is done.
+    /// The request has no completion when it succeeds. A later signaled one shows that it is done.
     Request& unsignaled() noexcept {
       wr_->send_flags &= ~static_cast<unsigned>(IBV_SEND_SIGNALED);
       return *this;
@@ -43,7 +43,7 @@ class SendChain {
       wr_->send_flags |= IBV_SEND_FENCE;
       return *this;
     }
-    /// Wakes a peer that armed its queue for solicited completions only.
+    /// Wakes a peer that has armed its queue for solicited completions only.
     Request& solicited() noexcept {
       wr_->send_flags |= IBV_SEND_SOLICITED;
       return *this;
@@ -60,7 +60,7 @@ class SendChain {
       wr_->send_flags |= IBV_SEND_INLINE;
       return *this;
     }
-    /// Borrowed until the batch is posted: for what this class does not offer.
+    /// Borrowed until the batch is posted: for fields that this class does not offer.
     [[nodiscard]] ibv_send_wr& raw() noexcept { return *wr_; }
 
    private:
@@ -80,17 +80,16 @@ class SendChain {
   }
   [[nodiscard]] bool full() const noexcept { return size() == chain_->capacity; }
 
-  /// Hands the chain over; nothing to do for an empty one. The batch is empty afterwards, whatever
-  /// happened. After a failure the first `taken()` requests are with the NIC and will complete.
+  /// Posts the chain; does nothing for an empty one. The batch is empty afterwards, also after an
+  /// error. After an error the NIC has the first `taken()` requests, which will complete.
   ///
-  /// Errors, misuse (nothing posted; the subject names the request by its index, and what of it was
-  /// too much: "request 2: inline bytes"): kOutOfRange (an
-  /// invalid slice, or more local than remote bytes); kMisaligned (an atomic); kInvalidArgument
-  /// (an atomic not of 8 bytes); kLimitExceeded (requests, slices, inline bytes); kBusy (another
-  /// batch has unposted requests in the storage); for windows kClosed (it was freed) and
-  /// kInvalidArgument (of another queue pair, or a region without kWindowBind). Errors, provider:
-  /// kWouldBlock (ENOMEM: the send queue is full) and kProvider, with asked() the length of the
-  /// chain and allowed() equal to taken().
+  /// Errors of misuse (nothing is posted; the subject names the request by its index, and the part
+  /// that was too much: "request 2: inline bytes"): kOutOfRange (an invalid slice, or more local
+  /// than remote bytes); kMisaligned (an atomic); kInvalidArgument (an atomic not of 8 bytes);
+  /// kLimitExceeded (requests, slices, inline bytes); kBusy (another batch has unposted requests in
+  /// the storage); for windows kClosed (it was freed) and kInvalidArgument (of another queue pair,
+  /// or a region without kWindowBind). Errors, provider: kWouldBlock (ENOMEM: the send queue is
+  /// full) and kProvider, with asked() the length of the chain and allowed() equal to taken().
   Status post() {
     if (state_ != State::kOpen) [[unlikely]]
       return state_ == State::kEmpty ? Status{} : drop();
@@ -109,7 +108,7 @@ class SendChain {
       return {};
     return failed(result, bad);
   }
-  /// How many requests the last post() handed over. The storage must still be there.
+  /// The number of requests that the last post() has posted. The storage must still exist.
   [[nodiscard]] std::uint32_t taken() const noexcept {
     return taken_ == nullptr ? 0 : chain_->index_of(taken_);
   }
@@ -138,8 +137,9 @@ class SendChain {
     next_ = wr->next;
     return *wr;
   }
-  /// The first request takes the storage; afterwards only what is refused comes here, and goes to
-  /// the spare request at the end. Apart, since every chain's first request pays for this one.
+  /// The first request takes the storage; later calls are only for refused requests, which use the
+  /// spare request at the end. A separate function, since the first request of every chain pays for
+  /// it.
   [[gnu::cold, gnu::noinline]] ibv_send_wr& first_or_refused() noexcept {
     if (state_ != State::kEmpty || chain_->owner != nullptr) [[unlikely]]
       return refused();
@@ -154,7 +154,7 @@ class SendChain {
     refuse_at(size(), Code::kLimitExceeded, std::uint64_t{size()} + 1, chain_->capacity);
     return *spare();
   }
-  /// The one at the end, which nothing follows.
+  /// The request at the end, which no other follows.
   [[nodiscard]] ibv_send_wr* spare() const noexcept { return chain_->spare; }
   ibv_send_wr& start_request(std::uint64_t id, ibv_wr_opcode opcode, int elements) noexcept {
     ibv_send_wr& wr = next();
@@ -176,7 +176,7 @@ class SendChain {
     *Chain<ibv_send_wr>::elements_of(&wr) = local.raw();
     return wr;
   }
-  /// A slice of no bytes and no key is an empty message, not an element that names address 0.
+  /// A slice without bytes and key is an empty message, not an element that names address 0.
   [[gnu::cold]] void set_empty(ibv_send_wr& wr, const LocalSlice& local) noexcept {
     wr.num_sge = 0;
     if (!local.valid()) refuse(Code::kOutOfRange, 0, 0);
@@ -186,7 +186,7 @@ class SendChain {
     ibv_send_wr& wr = start_element(id, opcode, local);
     wr.wr.rdma.remote_addr = remote.address();
     wr.wr.rdma.rkey = remote.rkey();
-    // No local bytes, or fewer remote ones, in one comparison: invalid slices have none.
+    // No local bytes, or fewer remote bytes, in one comparison: invalid slices have none.
     if (std::uint64_t{local.length_bytes()} - 1 >= remote.length_bytes()) [[unlikely]]
       check_transfer(wr, local, remote);
     return wr;
@@ -196,7 +196,7 @@ class SendChain {
     if (local.length_bytes() == 0) set_empty(wr, local);
     set_remote(wr, local.length_bytes(), remote);
   }
-  /// Also tells how many bytes there are.
+  /// Also returns the number of bytes.
   ibv_send_wr& add(std::uint64_t id, ibv_wr_opcode opcode, std::span<const LocalSlice> local,
                    std::uint64_t& length_bytes) noexcept {
     length_bytes = 0;
@@ -263,7 +263,7 @@ class SendChain {
   }
   ibv_send_wr& set_remote(ibv_send_wr& wr, std::uint64_t length_bytes,
                           const RemoteSlice& remote) noexcept {
-    // An invalid slice has no bytes: only an empty message has to ask.
+    // An invalid slice has no bytes: only an empty message needs the check.
     if (length_bytes > remote.length_bytes() || (length_bytes == 0 && !remote.valid())) [[unlikely]]
       refuse(Code::kOutOfRange, length_bytes, remote.length_bytes());
     wr.wr.rdma.remote_addr = remote.address();
@@ -283,12 +283,12 @@ class SendChain {
     wr.wr.atomic.compare_add = operand;
   }
 
-  /// For the request added last.
+  /// For the request that was added last.
   [[gnu::cold]] void refuse(Code code, std::uint64_t asked, std::uint64_t allowed,
                             MisuseOf what = MisuseOf::kRequest) noexcept {
     refuse_at(size() - 1, code, asked, allowed, what);
   }
-  /// Reads and atomics have no bytes to copy: nothing of theirs may be inline.
+  /// Reads and atomics have no bytes to copy, so they cannot be inline.
   [[gnu::cold]] void refuse_inline(ibv_wr_opcode opcode, std::uint64_t asked) noexcept {
     const bool outgoing = opcode != IBV_WR_RDMA_READ && opcode != IBV_WR_ATOMIC_CMP_AND_SWP &&
                           opcode != IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -324,7 +324,7 @@ class SendChain {
   enum class State : std::uint8_t {
     kEmpty,
     kOpen,     ///< has requests, and so the storage
-    kRefused,  ///< has the storage, and a misuse to tell
+    kRefused,  ///< has the storage, and a misuse to return
     kBusy,     ///< another batch has the storage: a misuse, too
   };
 
@@ -332,7 +332,7 @@ class SendChain {
   PostSend post_;
   Chain<ibv_send_wr>* chain_;
   ibv_send_wr* next_;  ///< the spare one until the storage is taken, or after a refusal
-  const ibv_send_wr* taken_ = nullptr;  ///< behind those that the last post() handed over
+  const ibv_send_wr* taken_ = nullptr;  ///< behind those that the last post() has posted
   std::uint32_t inline_bytes_;
   State state_ = State::kEmpty;
   Misuse misuse_;  ///< of kRefused and kBusy

@@ -1,11 +1,11 @@
 #pragma once
 
-/// SharedReceiveQueue: receives that many queue pairs take from.
+/// SharedReceiveQueue: a queue of receives for many queue pairs.
 ///
 /// A handle, see device.h: queue pairs keep it. Completions arrive at each queue pair's receive
 /// queue, with its number.
 ///
-/// Thread safety: `post_receive` (raw), `set_limit` and `query` are safe concurrently where the
+/// Thread safety: `post_receive` (raw), `set_limit` and `query` are safe concurrently if the
 /// provider locks. `start_receives` without a storage uses the queue's own: one batch with unposted
 /// requests at a time.
 

@@ -1,9 +1,9 @@
 #pragma once
 
-/// Slices: bytes that a work request names, on this side and on the other.
+/// Slices: the local and remote bytes that a work request names.
 ///
-/// Local and remote are different types, so one cannot be passed for the other. A slice cut outside
-/// its parent is *invalid* instead of wrong: it can be passed on, and a batch that meets it refuses
+/// Local and remote slices are different types, so one cannot be passed for the other. A slice that
+/// is not inside its parent is *invalid*: it can be passed on, and a batch that contains it refuses
 /// the whole chain with kOutOfRange before anything is posted.
 ///
 /// Thread safety: values.
@@ -48,14 +48,14 @@ class LocalSlice {
   /// `length_bytes` bytes from `offset_bytes`; invalid() when they are not all inside.
   [[nodiscard]] constexpr LocalSlice slice(std::uint64_t offset_bytes,
                                            std::uint64_t length_bytes) const noexcept {
-    // An invalid one has no bytes, and what is cut off its front is at its address still.
+    // An invalid slice has no bytes, and an empty part of it has its address still.
     if (offset_bytes > element_.length || length_bytes > element_.length - offset_bytes)
       return invalid();
     return unchecked(element_.addr + offset_bytes, static_cast<std::uint32_t>(length_bytes),
                      element_.lkey);
   }
 
-  /// The gather element, as verbs wants it.
+  /// The gather element, as verbs needs it.
   [[nodiscard]] constexpr const ibv_sge& raw() const noexcept { return element_; }
 
  private:
@@ -93,7 +93,7 @@ class RemoteSlice {
   /// `length_bytes` bytes from `offset_bytes`; invalid() when they are not all inside.
   [[nodiscard]] constexpr RemoteSlice slice(std::uint64_t offset_bytes,
                                             std::uint64_t length_bytes) const noexcept {
-    // An invalid one has no bytes, and what is cut off its front is at its address still.
+    // An invalid slice has no bytes, and an empty part of it has its address still.
     if (offset_bytes > length_bytes_ || length_bytes > length_bytes_ - offset_bytes)
       return invalid();
     return {address_ + offset_bytes, length_bytes, rkey_};

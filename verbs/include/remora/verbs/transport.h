@@ -1,6 +1,6 @@
 #pragma once
 
-/// Transports as types, so that what a transport cannot do does not compile.
+/// Transports as types, so that an operation that a transport does not support does not compile.
 ///
 /// |                                 | Rc  | Uc  | Ud  |
 /// |---------------------------------|-----|-----|-----|
@@ -28,8 +28,8 @@ struct Rc {
   static constexpr bool kAtomics = true;
 };
 
-/// Unreliable connected: ordered, one peer, nothing acknowledged. A lost packet loses its message,
-/// and neither sender nor receiver is told.
+/// Unreliable connected: ordered, one peer, no acknowledgements. A lost packet loses its message,
+/// and neither sender nor receiver learns of it.
 struct Uc {
   static constexpr ibv_qp_type kType = IBV_QPT_UC;
   static constexpr bool kConnected = true;

@@ -2,8 +2,7 @@
 
 /// Everything of remora::verbs.
 
-// First: it says which language Remora needs, before other headers are read.
-// clang-format off
+// First: it checks the language version, before other headers are read. clang-format off
 #include <remora/result.h>
 // clang-format on
 

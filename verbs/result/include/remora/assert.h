@@ -1,10 +1,11 @@
 #pragma once
 
-/// Assertions of what our own code guarantees. Never of bytes from a peer, a file or a NIC: those
-/// are checked, and answered with an Error.
+/// Assertions of invariants that this library's own code guarantees. Never of bytes from a peer, a
+/// file or a NIC: those are checked, and a fault in them is an Error.
 ///
-/// REMORA_ASSERT is the rule, on in every build. REMORA_ASSERT_HOT is for what runs in each
-/// operation of the data path, whose instructions tests count: on in builds with a sanitizer only.
+/// REMORA_ASSERT is the usual form, tested in every build. REMORA_ASSERT_HOT is for code that runs
+/// in each operation of the data path, whose instructions tests count: it is tested only in builds
+/// with a sanitizer.
 
 #include <cstdio>
 #include <cstdlib>
@@ -35,8 +36,8 @@ inline constexpr bool kHotAssertions = REMORA_HOT_ASSERTIONS;
 
 }  // namespace remora::detail
 
-/// Ends the process where `condition` is false. On in every build. `invariant`: a literal that says
-/// what always holds, such as "a session that has ended is not resumed".
+/// Ends the process if `condition` is false. Tested in every build. `invariant`: a literal with the
+/// condition that always holds, such as "a session that has ended is not resumed".
 #define REMORA_ASSERT(condition, invariant)                                    \
   do {                                                                         \
     if (!(condition)) [[unlikely]]                                             \

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Error: what failed, why, and what to do about it. Included by <remora/result.h>, which says how
-/// functions return it.
+/// Error: the failed operation, the reason, and the remedy. Included by <remora/result.h>, which
+/// says how functions return it.
 
 #include <algorithm>
 #include <array>
@@ -42,9 +42,9 @@ class Operation {
 /// Built with `Error{Code, "call"}` and the `with_…` functions, each of which returns a copy.
 class [[nodiscard]] Error {
  public:
-  /// Longest subject that is kept; longer ones end in "...".
+  /// The longest subject that is kept; longer ones end in "...".
   static constexpr std::size_t kSubjectBytes = 88;  ///< two IPv6 addresses
-  /// Longest server that is kept; of a longer one the beginning and the port.
+  /// The longest server that is kept; of a longer one the beginning and the port.
   static constexpr std::size_t kServerBytes = 48;  ///< an IPv6 address in brackets and a port
 
   constexpr explicit Error(Code code, Operation operation = {}) noexcept
@@ -67,7 +67,7 @@ class [[nodiscard]] Error {
     copy.vendor_error_ = vendor_error;
     return copy;
   }
-  /// The amount asked for and the bound that it exceeds; the unit follows from the operation.
+  /// The requested amount and the limit that it exceeds; the unit follows from the operation.
   [[nodiscard]] constexpr Error with_limit(std::uint64_t asked,
                                            std::uint64_t allowed) const noexcept {
     Error copy = *this;
@@ -76,7 +76,7 @@ class [[nodiscard]] Error {
     copy.has_limit_ = true;
     return copy;
   }
-  /// The thing it was about: an address, a path, a device, a region's name. Copied, cut at
+  /// The subject of the error: an address, a path, a device, a region's name. Copied, cut at
   /// kSubjectBytes; unprintable bytes become '?'.
   [[nodiscard]] constexpr Error with_subject(std::string_view subject) const noexcept {
     Error copy = *this;
@@ -88,7 +88,7 @@ class [[nodiscard]] Error {
     return copy;
   }
 
-  /// The server it was about, "host:port". Copied, cut in its middle at kServerBytes.
+  /// The server of the error, "host:port". Copied, cut in its middle at kServerBytes.
   [[nodiscard]] constexpr Error with_server(std::string_view server) const noexcept {
     constexpr std::size_t kTailBytes = 12;
     constexpr std::string_view kGap = "...";
@@ -105,7 +105,7 @@ class [[nodiscard]] Error {
     copy.server_length_ = static_cast<std::uint8_t>(end);
     return copy;
   }
-  /// The bytes of the region, which is the subject, that the operation was for.
+  /// The bytes of the operation, in the region that is the subject.
   [[nodiscard]] constexpr Error with_place(std::uint64_t offset_bytes,
                                            std::uint64_t length_bytes) const noexcept {
     Error copy = *this;
@@ -118,7 +118,7 @@ class [[nodiscard]] Error {
   [[nodiscard]] constexpr Code code() const noexcept { return code_; }
   [[nodiscard]] constexpr Reason reason() const noexcept { return reason_; }
   [[nodiscard]] constexpr std::string_view operation() const noexcept { return operation_.text(); }
-  /// errno of the failed call, 0 where there was none.
+  /// errno of the failed call, 0: no errno.
   [[nodiscard]] constexpr int system_errno() const noexcept { return errno_; }
   [[nodiscard]] constexpr CompletionStatus completion_status() const noexcept {
     return completion_;
@@ -130,18 +130,18 @@ class [[nodiscard]] Error {
   [[nodiscard]] constexpr std::string_view subject() const noexcept {
     return {subject_.data(), subject_length_};
   }
-  /// "host:port", or empty where no server has to do with it.
+  /// "host:port"; empty: the error concerns no server.
   [[nodiscard]] constexpr std::string_view server() const noexcept {
     return {server_.data(), server_length_};
   }
-  /// Whether offset_bytes() and length_bytes() say which bytes of a region it was about.
+  /// Whether offset_bytes() and length_bytes() are the bytes of a region.
   [[nodiscard]] constexpr bool has_place() const noexcept { return has_place_; }
   [[nodiscard]] constexpr std::uint64_t offset_bytes() const noexcept { return offset_; }
   [[nodiscard]] constexpr std::uint64_t length_bytes() const noexcept { return length_; }
 
-  /// One line for a person: what, where, why, and what to do. Allocates.
+  /// One line for a person: the failed operation, its place, the reason and the remedy. Allocates.
   [[nodiscard]] std::string message() const;
-  /// The remedy, or an empty string where no general one is known.
+  /// The remedy; empty: no general one is known.
   [[nodiscard]] std::string_view remedy() const noexcept;
 
  private:
@@ -172,10 +172,10 @@ static_assert(std::is_trivially_copyable_v<Error>);
 static_assert(sizeof(Error) <= 192);
 
 inline std::string_view Error::remedy() const noexcept {
-  // From what says most to what says least.
+  // From the most specific to the least specific.
   std::string_view remedy = detail::remedy_of_errno(errno_);
-  // What a server has refused names a request; what this process could not pin names the call of
-  // the device, or the bytes of a region that an operation was for.
+  // A refusal of a server names a request; an error of pinning in this process names the call of
+  // the device, or the bytes of a region.
   if (remedy.empty() && reason_ == Reason::kMemlock)
     remedy = detail::remedy_of_memlock(!server().empty() && !has_place_ &&
                                        !operation().starts_with("ibv_"));
@@ -195,7 +195,7 @@ inline std::string_view Error::remedy() const noexcept {
   return remedy;
 }
 
-/// "host:7471/cache, offset 4096, length 64: ", or what there is of it.
+/// "host:7471/cache, offset 4096, length 64: ", or the known parts of it.
 inline void Error::append_place(std::string& text) const {
   const bool both = !server().empty() && !subject().starts_with(server());
   if (both) text.append(server());

@@ -1,10 +1,11 @@
 #pragma once
 
-/// What an Error is made of: its code, the reason that refines it, and the NIC's completion status.
+/// The parts of an Error: its code, the reason that refines it, and the NIC's completion status.
 
 #if __cplusplus < 202002L
 #error "Remora needs C++20: compile with -std=c++20 or later"
-// Does not exist: it ends the compilation, before the rest of the headers adds hundreds of lines.
+// This file does not exist: the include ends the compilation, before the other headers add hundreds
+// of lines.
 #include <end-of-compilation-see-the-error-above>
 #endif
 
@@ -30,7 +31,7 @@ enum class Code : std::uint8_t {
   kBusy,               ///< another user holds it; try again later
   kAddressInUse,       ///< another process listens there
   kUnreachable,        ///< no route, no such address, no answer
-  kConnectionRefused,  ///< the peer said no: nothing listens, or it rejected us
+  kConnectionRefused,  ///< the peer refused: no listener, or it rejected this client
   kConnectionLost,     ///< the session ended; the operation had no effect that matters (reads)
   kProtocol,           ///< the peer sent bytes that do not follow the protocol
   kAccessRefused,      ///< the peer's NIC or server refused the access; see reason()
@@ -42,22 +43,22 @@ enum class Code : std::uint8_t {
   kClosed,             ///< the object was closed, moved from, or made by a parent process
   kProvider,           ///< a verbs call failed; system_errno() is kept
   kSystem,             ///< a system call failed; system_errno() is kept
-  kInternal,           ///< a bug of ours
+  kInternal,           ///< a bug of the library
 };
 
-/// Refines a code where the other side told more.
+/// Refines a code if the other side has told more.
 enum class Reason : std::uint8_t {
   kNone,
   kFenced,          ///< a newer grant fenced this one
-  kRevoked,         ///< the grant was taken back
+  kRevoked,         ///< the grant was revoked
   kOutOfRange,      ///< outside the granted bytes
   kNoRight,         ///< the grant has no such right
-  kPeerGone,        ///< the other process ended or hung up
+  kPeerGone,        ///< the other process ended or disconnected
   kLaneBroken,      ///< the connection of the lane ended, and neither side has said why
   kDraining,        ///< the server is shutting down
   kVersion,         ///< no protocol version in common
-  kAuthentication,  ///< the peer did not accept our credentials
-  kMemlock,         ///< RLIMIT_MEMLOCK is too small for what has to be pinned
+  kAuthentication,  ///< the peer did not accept the credentials
+  kMemlock,         ///< RLIMIT_MEMLOCK is too small for the memory to pin
   kPoolFull,        ///< the server's pool has no room for the region
   kNoAtomics,       ///< the region was created with the atomic domain "none"
   kNotOffered,      ///< the server does not offer the transport that this needs
@@ -68,12 +69,12 @@ enum class Reason : std::uint8_t {
   kGidFamily,       ///< one GID of the pair is IPv4, the other IPv6
   kGidScope,        ///< one GID reaches its host or segment only, the other does not
   kNoNeighbour,     ///< the kernel has no route or no neighbour for the pair of GIDs
-  kNewMemory,       ///< the server runs with new memory: what the old one held is gone
-  kLapsed,          ///< the server had not heard from this client for its lease, and gave it up
+  kNewMemory,       ///< the server runs with new memory: the old contents are gone
+  kLapsed,          ///< the client sent no message for its lease, so the server ended the session
   kSilent,          ///< the peer has not answered for longer than it may
   kTooOften,        ///< the session has broken more often than the server allows
   kNoThread,        ///< the system refused a thread: a limit on threads or processes
-  kUnreachable,     ///< no connection to the server came about: no route, no answer, refused
+  kUnreachable,     ///< no connection to the server: no route, no answer, refused
   kExpired,         ///< the operation's own deadline passed, not that of another one
   kLaneVictim,      ///< another operation on the same lane expired or was refused, which broke it
   kZeroLength,      ///< argument: the length is 0
@@ -88,11 +89,11 @@ enum class Reason : std::uint8_t {
   kForked,          ///< a parent process made the handle, before fork()
 };
 
-/// The last of the enumeration: numbers above it, from a newer peer, are not known here.
+/// The last enumerator: larger numbers, from a newer peer, are unknown.
 inline constexpr Reason kReasonLast = Reason::kForked;
 
-/// The NIC's verdict on one work request: `ibv_wc_status` in our own words, so that no verbs header
-/// is needed to read an error. Values equal the verbs enumeration. Source: ibv_poll_cq(3).
+/// The NIC's completion status of one work request: a copy of `ibv_wc_status`, so that no verbs
+/// header is needed to read an error. Values equal the verbs enumeration. Source: ibv_poll_cq(3).
 enum class CompletionStatus : std::uint8_t {
   kSuccess = 0,
   kLocalLengthError = 1,

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The remedies that the text of an Error ends with. Error::remedy() chooses among them.
+/// The remedies at the end of an Error's text. Error::remedy() chooses one of them.
 
 #include <cerrno>
 #include <string_view>
@@ -30,7 +30,7 @@ namespace remora::detail {
   return {};
 }
 
-/// The limit is that of this process, or of the server that has told so.
+/// The limit is that of this process, or that of the server that has reported it.
 [[nodiscard]] constexpr std::string_view remedy_of_memlock(bool of_server) noexcept {
   if (of_server)
     return "raise the server's limit on locked memory: LimitMEMLOCK= in its service unit, "
@@ -90,8 +90,8 @@ namespace remora::detail {
   }
 }
 
-/// A chain of requests that was refused before anything was posted, or met a full queue. The end of
-/// the subject says what of the request it was.
+/// For a chain of requests that was refused before posting, or met a full queue. The end of the
+/// subject names the wrong part of the request.
 [[nodiscard]] constexpr std::string_view remedy_of_post(std::string_view operation, Code code,
                                                         std::string_view subject) noexcept {
   if (code == Code::kWouldBlock && operation.starts_with("ibv_post_"))
@@ -127,7 +127,7 @@ inline constexpr std::string_view kRemedyOfZone =
     "fe80:: addresses exist on each interface: append the one that is meant, as in fe80::1%eth0 "
     "('ip -6 addr' lists them)";
 
-/// An argument that verbs/ or the driver refused.
+/// For an argument that verbs/ or the driver has refused.
 [[nodiscard]] constexpr std::string_view remedy_of_argument(std::string_view operation,
                                                             std::string_view subject) noexcept {
   if (subject.starts_with("port of "))
@@ -168,7 +168,7 @@ inline constexpr std::string_view kRemedyOfZone =
          "header of the call says what it takes";
 }
 
-/// The remedy where the process or the host has run out of a resource.
+/// The remedy if the process or the host has run out of a resource.
 [[nodiscard]] constexpr std::string_view remedy_of_errno(int number) noexcept {
   if (number == EMFILE)
     return "this process has as many open files as it may: raise its limit ('ulimit -n', "
@@ -195,7 +195,7 @@ inline constexpr std::string_view kRemedyOfZone =
   return {};
 }
 
-/// The remedy for a verbs call that tells no more than its errno.
+/// The remedy for a verbs call of which only the errno is known.
 [[nodiscard]] constexpr std::string_view remedy_of_verb(std::string_view operation, Code code,
                                                         int number,
                                                         std::string_view subject) noexcept {
@@ -221,14 +221,14 @@ inline constexpr std::string_view kRemedyOfZone =
   return "'dmesg' and 'rdma resource show' may tell more";
 }
 
-/// An operation on the bytes of a region.
+/// Whether the operation is one on the bytes of a region.
 [[nodiscard]] constexpr bool is_region_operation(std::string_view operation) noexcept {
   return operation == "read" || operation == "write" || operation == "compare_swap" ||
          operation == "fetch_add" || operation == "write_zeroes" || operation == "write_notify" ||
          operation == "flush_visible";
 }
 
-/// Of kNotFound: what the call has looked for is not there.
+/// For kNotFound: the object of the call does not exist.
 [[nodiscard]] constexpr std::string_view remedy_of_missing(std::string_view operation) noexcept {
   if (operation == "key file")
     return "'remora key generate FILE' makes one; REMORA_KEY_FILE names that of the command line "
@@ -251,7 +251,7 @@ inline constexpr std::string_view kRemedyOfZone =
   return {};
 }
 
-/// Where the call that failed tells more than the code.
+/// The remedy if the failed call tells more than the code.
 [[nodiscard]] constexpr std::string_view remedy_of(std::string_view operation, Code code) noexcept {
   if (operation == "connect over shm" &&
       (code == Code::kConnectionRefused || code == Code::kPermissionDenied))

@@ -1,6 +1,7 @@
 #pragma once
 
-/// "host:port" as users write it: in URIs, in configuration keys, in addresses of HTTP endpoints.
+/// "host:port" in the form that users write in URIs, configuration keys and addresses of HTTP
+/// endpoints.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,14 +14,14 @@ namespace remora::detail {
 /// The parts of "host", "host:port", "[address]" and "[address]:port". Views of the text.
 struct HostPort {
   std::string_view host;  ///< without brackets; may be empty
-  std::string_view port;  ///< whatever follows the colon; may be empty
+  std::string_view port;  ///< the text after the colon; may be empty
   bool in_brackets = false;
-  bool has_port = false;  ///< a colon stands behind the host
+  bool has_port = false;  ///< a colon follows the host
 };
 
-/// Splits `text` at the bracket that closes the host, or at the first colon where there is none, so
-/// an address of IP version 6 needs brackets. The caller checks the parts. Nothing: a bracket is
-/// not closed, or something other than a colon follows it.
+/// Splits `text` after the bracket that closes the host, or without a bracket at the first colon,
+/// so an IPv6 address needs brackets. The caller checks the parts. Empty: a bracket is not closed,
+/// or another character than a colon follows it.
 [[nodiscard]] constexpr std::optional<HostPort> split_host_port(std::string_view text) noexcept {
   HostPort parts;
   std::string_view rest;
@@ -41,7 +42,7 @@ struct HostPort {
   return parts;
 }
 
-/// The text that split_host_port() takes apart: with brackets around a host that has a colon.
+/// The text that split_host_port() splits: with brackets around a host that contains a colon.
 [[nodiscard]] inline std::string join_host_port(std::string_view host, std::uint16_t port) {
   const bool brackets = host.find(':') != std::string_view::npos;
   std::string text;

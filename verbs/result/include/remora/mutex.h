@@ -3,16 +3,16 @@
 /// Mutexes whose use clang checks (-Wthread-safety; an error in CI). Under g++ the annotations are
 /// empty.
 ///
-/// A member that a mutex guards says so, and so does a function that its caller must hold the
-/// mutex for:
+/// A member that a mutex guards is annotated, and so is a function whose caller must hold the
+/// mutex:
 ///
 ///     detail::Mutex mutex_;
 ///     std::size_t waiting_ REMORA_GUARDED_BY(mutex_) = 0;
 ///     void wake_all() REMORA_REQUIRES(mutex_);
 ///
-/// clang looks at the body of a lambda by itself. A predicate that Condition calls with the mutex
-/// held says so in its first line: `mutex_.assert_held();`.
-/// Source: Clang documentation, "Thread Safety Analysis".
+/// clang checks the body of a lambda separately. A predicate that Condition calls with the mutex
+/// held declares that in its first line: `mutex_.assert_held();`. Source: Clang documentation,
+/// "Thread Safety Analysis".
 
 #include <chrono>
 #include <condition_variable>
@@ -27,12 +27,12 @@
 
 #define REMORA_CAPABILITY(name) REMORA_THREAD_ATTRIBUTE(capability(name))
 #define REMORA_SCOPED_CAPABILITY REMORA_THREAD_ATTRIBUTE(scoped_lockable)
-/// A member that is read and written with the mutex held only.
+/// A member that is read and written only with the mutex held.
 #define REMORA_GUARDED_BY(mutex) REMORA_THREAD_ATTRIBUTE(guarded_by(mutex))
 /// A pointer whose object is guarded, while the pointer itself is not.
 #define REMORA_PT_GUARDED_BY(mutex) REMORA_THREAD_ATTRIBUTE(pt_guarded_by(mutex))
-/// The mutex is locked before (after) the others wherever both are held. For the reader: clang 14
-/// checks it with -Wthread-safety-beta only.
+/// The mutex is locked before (after) the others if both are held. For the reader: clang 14 checks
+/// it only with -Wthread-safety-beta.
 #define REMORA_ACQUIRED_BEFORE(...) REMORA_THREAD_ATTRIBUTE(acquired_before(__VA_ARGS__))
 #define REMORA_ACQUIRED_AFTER(...) REMORA_THREAD_ATTRIBUTE(acquired_after(__VA_ARGS__))
 /// The caller holds (does not hold) the mutexes.
@@ -42,15 +42,15 @@
 #define REMORA_ACQUIRE(...) REMORA_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define REMORA_RELEASE(...) REMORA_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
 #define REMORA_TRY_ACQUIRE(...) REMORA_THREAD_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
-/// After the call the mutex counts as held: for what clang cannot follow.
+/// After the call the mutex counts as held, for code that clang cannot follow.
 #define REMORA_ASSERT_CAPABILITY(mutex) REMORA_THREAD_ATTRIBUTE(assert_capability(mutex))
 #define REMORA_RETURN_CAPABILITY(mutex) REMORA_THREAD_ATTRIBUTE(lock_returned(mutex))
-/// The function is not looked at. The comment beside it gives the reason.
+/// clang does not check the function. The comment beside it gives the reason.
 #define REMORA_NO_THREAD_SAFETY_ANALYSIS REMORA_THREAD_ATTRIBUTE(no_thread_safety_analysis)
 
 namespace remora::detail {
 
-/// A std::mutex that clang knows. Not recursive.
+/// A std::mutex that clang checks. Not recursive.
 class REMORA_CAPABILITY("mutex") Mutex {
  public:
   Mutex() = default;
@@ -73,7 +73,7 @@ class REMORA_CAPABILITY("mutex") Mutex {
 class REMORA_SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) REMORA_ACQUIRE(mutex) : lock_{mutex.native()} {}
-  /// Takes over a mutex that the caller has locked, as by try_lock().
+  /// Holds a mutex that the caller has locked, for example by try_lock().
   MutexLock(Mutex& mutex, std::adopt_lock_t adopt) REMORA_REQUIRES(mutex)
       : lock_{mutex.native(), adopt} {}
   ~MutexLock() REMORA_RELEASE() = default;
@@ -82,7 +82,7 @@ class REMORA_SCOPED_CAPABILITY MutexLock {
 
   void lock() REMORA_ACQUIRE() { lock_.lock(); }
   void unlock() REMORA_RELEASE() { lock_.unlock(); }
-  /// For waits that Condition does not have, as those that end with a stop token.
+  /// For waits that Condition does not offer, such as those that end with a stop token.
   [[nodiscard]] std::unique_lock<std::mutex>& native() noexcept { return lock_; }
 
  private:

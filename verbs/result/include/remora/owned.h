@@ -1,11 +1,11 @@
 #pragma once
 
-/// How handles know the process that made them.
+/// Lets handles know the process that made them.
 ///
 /// A child of fork(2) has copies of its parent's handles, and shares the parent's sockets, queue
-/// pairs and mappings. A request that the child sends through them is answered to the parent. So
-/// every handle refuses all work in a process that did not make it, and its destructor leaves what
-/// it holds alone.
+/// pairs and mappings. The answer to a request that the child sends through them goes to the
+/// parent. So every handle refuses all work in a process that has not made it, and its destructor
+/// does nothing there.
 
 #include <atomic>
 #include <cstddef>
@@ -27,8 +27,8 @@ namespace remora::detail {
   return g_process.load(std::memory_order_relaxed);
 }
 
-/// Registers the count of forks, once. False where the C library had no memory for it: then forks
-/// are not noticed.
+/// Registers the count of forks, once. False: the C library had no memory for it, and forks are not
+/// noticed.
 inline bool count_forks() noexcept {
   static const bool counted = ::pthread_atfork(nullptr, nullptr, [] {
                                 g_process.fetch_add(1, std::memory_order_relaxed);
@@ -36,7 +36,7 @@ inline bool count_forks() noexcept {
   return counted;
 }
 
-/// The process that makes something now, for those that keep the number themselves: 0 is none.
+/// The number of the present process, for objects that store it themselves: 0 is no process.
 [[nodiscard]] inline std::uint32_t made_here() noexcept {
   count_forks();
   return this_process();
@@ -49,8 +49,8 @@ struct Unreleased {
 };
 [[gnu::visibility("default")]] inline constinit std::atomic<Unreleased*> g_unreleased{nullptr};
 
-/// Keeps `pointer` for ever and leaves it empty; its deleter is not called. Without memory for the
-/// list the object stays all the same, unreachable.
+/// Keeps the object of `pointer` until the process ends and leaves `pointer` empty; the deleter is
+/// not called. Without memory for the list the object stays, too, but unreachable.
 template <typename Pointer>
 [[gnu::cold]] void keep_unreleased(Pointer& pointer) noexcept {
   struct Kept : Unreleased {
@@ -62,12 +62,12 @@ template <typename Pointer>
     while (!g_unreleased.compare_exchange_weak(kept->next, kept, std::memory_order_relaxed)) {
     }
   }
-  // Where there was no memory, the pointer's life ends here without its destructor.
+  // Without memory the pointer's life ends here without its destructor.
   std::construct_at(&pointer);
 }
 
-/// The pointer of a handle, and the process that made it. Equal to null where the handle is empty
-/// or this is another process: one load and one comparison for both.
+/// The pointer of a handle, and the process that made it. Equal to null if the handle is empty or
+/// this is another process: one load and one comparison for both.
 template <typename Pointer>
 class Owned {
  public:
@@ -99,7 +99,7 @@ class Owned {
       keep_unreleased(pointer_);
   }
 
-  /// Keeps an object that a parent process made, unreleased.
+  /// Keeps an object of a parent process, without releasing it.
   void reset() noexcept {
     if (foreign())
       keep_unreleased(pointer_);
@@ -113,16 +113,16 @@ class Owned {
     return owned.made_in_ != this_process();
   }
   [[nodiscard]] explicit operator bool() const noexcept { return *this != nullptr; }
-  /// It holds what a parent process made.
+  /// Whether a parent process made the object.
   [[nodiscard]] bool foreign() const noexcept {
     return made_in_ != 0 && made_in_ != this_process();
   }
 
-  /// Null as operator== says.
+  /// Null if operator== says so.
   [[nodiscard]] element_type* get() const noexcept {
     return *this == nullptr ? nullptr : pointer_.get();
   }
-  /// Only where it is not null.
+  /// Only if it is not null.
   [[nodiscard]] element_type* operator->() const noexcept { return pointer_.get(); }
   [[nodiscard]] element_type& operator*() const noexcept { return *pointer_; }
   [[nodiscard]] const Pointer& pointer() const noexcept { return pointer_; }
@@ -147,8 +147,8 @@ using OwnedShared = Owned<std::shared_ptr<T>>;
 template <typename T, typename Deleter = std::default_delete<T>>
 using OwnedUnique = Owned<std::unique_ptr<T, Deleter>>;
 
-/// State of a process: a child of fork(2) has one of its own, made at its first use, whatever the
-/// parent's other threads had locked or were changing. Never destroyed.
+/// State of a process: a child of fork(2) has its own, made at its first use, independent of locks
+/// that the parent's other threads held and of changes that they were making. Never destroyed.
 template <typename T>
 class PerProcess {
  public:
@@ -177,8 +177,8 @@ class PerProcess {
   std::atomic<Node*> first_{nullptr};
 };
 
-/// The error of a handle that is null: kClosed, with Reason::kForked where a parent process made
-/// it. Not inline where handles are used: the data path builds no error beside its code.
+/// The error of a handle that is null: kClosed, with Reason::kForked if a parent process made it.
+/// Not inlined, so that the data path contains no code that builds an error.
 [[nodiscard, gnu::cold, gnu::noinline]] inline Error closed_handle(Operation operation,
                                                                    bool foreign) noexcept {
   const Error closed{Code::kClosed, operation};

@@ -1,16 +1,15 @@
 #pragma once
 
-/// Result and Error: how every function of Remora says what happened.
+/// Result and Error: the outcome of every function of Remora.
 ///
 /// A fallible function returns `Result<T>` (or `Status`, which is `Result<void>`). An `Error` is a
 /// small, trivially copyable value: a code to branch on, a reason that refines it, the call that
-/// failed, its errno, the NIC's completion status, what was asked and what is allowed, and the
-/// thing it was about. Its text is made only when it is printed and names a remedy where one is
-/// known.
+/// failed, its errno, the NIC's completion status, the requested and the allowed amount, and its
+/// subject. Its text is made only when it is printed and names a remedy if one is known.
 ///
-/// Nothing here throws, except `Result::value()` on an error, which is meant for examples and
-/// scripts: it throws `remora::Exception`. Where exceptions are off (-fno-exceptions) it writes the
-/// error's text to stderr and ends the program by std::abort().
+/// No function throws, except `Result::value()` on an error, which is for examples and scripts: it
+/// throws `remora::Exception`. Without exceptions (-fno-exceptions) it writes the error's text to
+/// stderr and ends the program by std::abort().
 ///
 /// Thread safety: values; distinct objects may be used from distinct threads.
 
@@ -25,7 +24,7 @@
 
 namespace remora {
 
-/// Thrown by `Result::value()` on an error, and by nothing else in the library.
+/// Thrown by `Result::value()` on an error, and by no other function of the library.
 class Exception : public std::exception {
  public:
   explicit Exception(const Error& error) : error_{error}, text_{error.message()} {}
@@ -39,8 +38,8 @@ class Exception : public std::exception {
 
 namespace detail {
 
-/// Two functions, of which a source has one: so a program may have sources with and without
-/// exceptions, and each keeps its own.
+/// Two functions, of which each source file uses one: so a program may have source files with and
+/// without exceptions.
 #if defined(__cpp_exceptions)
 [[noreturn, gnu::cold]] inline void throw_error(const Error& error) { throw Exception{error}; }
 #else
@@ -61,10 +60,10 @@ namespace detail {
 
 }  // namespace detail
 
-/// A value or an Error. Must be looked at.
+/// A value or an Error. The caller must check which.
 ///
 /// `if (!result) return result.error();` is the idiom; `result.value()` throws `Exception` on an
-/// error, or ends the program where exceptions are off (see the top of this file); `*result` and
+/// error, or ends the program without exceptions (see the top of this file); `*result` and
 /// `result->` on an error are programmer errors (undefined).
 template <typename T>
 class [[nodiscard]] Result {
@@ -82,7 +81,8 @@ class [[nodiscard]] Result {
   /// Only when !ok().
   [[nodiscard]] const Error& error() const noexcept { return state_.error(); }
 
-  /// Inline always: a source with exceptions and one without them do not share these.
+  /// Always inline, so that a source with exceptions and one without them do not share these
+  /// functions.
   [[gnu::always_inline]] T& value() & { return check(), *state_; }
   [[gnu::always_inline]] const T& value() const& { return check(), *state_; }
   [[gnu::always_inline]] T value() && { return check(), std::move(*state_); }

@@ -1,9 +1,9 @@
 #pragma once
 
-/// Keeps what the library opens away from the standard descriptors 0, 1 and 2.
+/// Keeps descriptors that the library opens away from the standard descriptors 0, 1 and 2.
 ///
 /// A program that was started with one of them closed (`program >&-`) would get its next socket or
-/// file as that number, and what the program prints would go into it.
+/// file under that number, and the program's output would go into it.
 
 #include <cerrno>
 #include <fcntl.h>
@@ -11,8 +11,8 @@
 
 namespace remora::detail {
 
-/// Takes `fd`, as the call that made it returned it, and returns it where it is above 2, or
-/// negative. Else it returns a close-on-exec copy above 2 and closes `fd`; -1 with errno where
+/// Takes `fd`, the result of the call that has made it, and returns it if it is above 2, or
+/// negative. Otherwise it returns a close-on-exec copy above 2 and closes `fd`; -1 with errno if
 /// there is no such copy (EMFILE).
 [[nodiscard]] inline int above_standard(int fd) noexcept {
   if (fd < 0 || fd > STDERR_FILENO) [[likely]]

@@ -1,9 +1,10 @@
 #pragma once
 
-/// The one place where the library starts threads: each start can fail, and says why.
+/// The only function by which the library starts threads: each start can fail, and returns the
+/// reason.
 ///
-/// A process gets no thread where its user (RLIMIT_NPROC), its cgroup (pids.max) or the kernel
-/// (threads-max, pid_max) has reached its limit, or where there is no memory for a stack.
+/// A process gets no thread if its user (RLIMIT_NPROC), its cgroup (pids.max) or the kernel
+/// (threads-max, pid_max) has reached its limit, or if there is no memory for a stack.
 
 #include <algorithm>
 #include <cerrno>
@@ -26,7 +27,7 @@
 
 namespace remora::detail {
 
-/// A file of /proc or /sys; empty where it cannot be read.
+/// A file of /proc or /sys; empty if it cannot be read.
 [[nodiscard]] inline std::string text_of(const std::string& path) {
   return read_file(path.c_str()).value_or("");
 }
@@ -46,7 +47,8 @@ namespace remora::detail {
   return found;
 }
 
-/// The limit that a thread met, as far as this process can see it: "pids.max 12 of cgroup /a/b".
+/// The limit that has prevented a thread, as far as this process can see it: "pids.max 12 of cgroup
+/// /a/b".
 [[nodiscard]] inline std::string limit_on_threads() {
   const auto number = [](const std::string& text, std::uint64_t& value) {
     return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc{};
@@ -76,9 +78,9 @@ namespace remora::detail {
   }
 }
 
-/// Runs `body` on a new thread; `name` has at max 15 bytes, as top(1) shows it. `body` is moved or
-/// copied; on an error it has not run.
-/// Errors: kSystem with Reason::kNoThread (its subject names the limit); kOutOfMemory.
+/// Runs `body` on a new thread; `name` has at most 15 bytes, as top(1) shows it. `body` is moved or
+/// copied; on an error it has not run. Errors: kSystem with Reason::kNoThread (its subject names
+/// the limit); kOutOfMemory.
 template <typename Body>
 [[nodiscard]] Result<std::thread> start_thread(const char* name, Body&& body) noexcept {
   try {

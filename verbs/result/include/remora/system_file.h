@@ -1,6 +1,7 @@
 #pragma once
 
-/// Small files of the kernel's and the application's, read at once and closed on exec.
+/// Reads small files of the kernel and the application at once, with descriptors that are closed on
+/// exec.
 
 #include <algorithm>
 #include <cerrno>
@@ -14,9 +15,9 @@
 
 namespace remora::detail {
 
-/// The bytes of the file at `path`, `max_bytes` at most; nothing, with errno, where it cannot be
-/// opened or read. Not std::ifstream: its descriptor is inherited by a program that another thread
-/// starts meanwhile.
+/// The bytes of the file at `path`, at most `max_bytes`; empty, with errno, if it cannot be opened
+/// or read. Not std::ifstream: its descriptor is inherited by a program that another thread starts
+/// meanwhile.
 [[nodiscard]] inline std::optional<std::string> read_file(const char* path,
                                                           std::size_t max_bytes = std::size_t{1}
                                                                                   << 20U) {
