@@ -29,52 +29,6 @@ build() {
   return "$status"
 }
 
-# Stages whose trees build_ahead knows.
-declare -A tree_of_stage=([fuzz]=fuzz [asan]=asan-ubsan [tsan]=tsan)
-
-# build_ahead STAGE: a guest leaves processors idle, so what later stages compile is begun meanwhile, and
-# only in time that nothing else wants. end_ahead ends it, done or not. What it has not built, or could not,
-# the stage itself builds and tells of.
-ahead=''
-build_ahead() {
-  local name trees=() begun=0
-  for name in "${chosen[@]}"; do
-    if [[ $name == "$1" ]]; then begun=1; fi
-    if ((begun)) && [[ ${tree_of_stage[$name]:-} ]]; then trees+=("${tree_of_stage[$name]}"); fi
-  done
-  ((${#trees[@]})) || return 0
-  build_trees_idly "${trees[@]}" >"$logs/ahead.log" 2>&1 &
-  ahead=$!
-}
-end_ahead() {
-  [[ $ahead ]] || return 0
-  kill -TERM "$ahead" 2>/dev/null || true
-  wait "$ahead" || true
-  ahead=''
-}
-build_trees_idly() {
-  local tree child='' targets
-  trap 'if [[ $child ]]; then kill -TERM "$child" 2>/dev/null; wait "$child"; fi; exit 0' TERM
-  for tree in "$@"; do
-    targets=()
-    if [[ $tree == tsan ]]; then mapfile -t targets < <(tsan_targets); fi
-    idly cmake --preset "$tree" &
-    child=$!
-    wait "$child" || return 0
-    idly ninja -C "build/$tree" -j "$jobs" "${targets[@]}" &
-    child=$!
-    wait "$child" || return 0
-  done
-}
-# idly COMMAND...: of the lowest class of the scheduler, among processes (chrt) and, where the kernel groups
-# them by session, among sessions: those of the guests are others. It ends with the shell that has started it.
-idly() {
-  # shellcheck disable=SC2016  # the other shell expands it
-  exec setsid setpriv --pdeathsig TERM bash -c '
-    { echo 19 >/proc/self/autogroup; } 2>/dev/null || true
-    exec chrt --idle 0 "$@"' idly "$@"
-}
-
 stage_setup() {
   ci/setup.sh all
   ok "setup: packages of build, test and vm"
@@ -205,11 +159,7 @@ stage_install() {
 # Everything that needs a device and one host.
 stage_vm() {
   build dev
-  local status=0
-  build_ahead vm
-  vm_pair_of_guests build/dev "$tier" || status=1
-  end_ahead
-  return "$status"
+  vm_pair_of_guests build/dev "$tier"
 }
 
 # vm_lists TREE: CTest lists the tests of every program before it selects some; once here is faster than
@@ -269,12 +219,8 @@ stage_affected() {
 # have found what was ever found (tests/fault/docs/counts.md).
 stage_hosts() {
   build dev
-  local status=0
-  build_ahead hosts
   vm_verdicts "two guests" --guests 2 --memory 2G --timeout 1700 -- \
-    "$root/ci/two_guests_suites.sh" "$root/build/dev" || status=1
-  end_ahead
-  return "$status"
+    "$root/ci/two_guests_suites.sh" "$root/build/dev"
 }
 
 # vm_pair NAME COMMAND...: in two guests. Call it and vm_verdicts where errexit is off, as in
@@ -317,14 +263,12 @@ run_asan() {
     ci/run_ctest.sh build/asan-ubsan --together -LE '^(long|no-sanitizer|rxe.*)$' "$@" -j "$tests_at_once"
 }
 
-tsan_targets() {
-  local folder
-  for folder in "${tsan_folders[@]}"; do tr ' ' '\n' <<<"${tsan_programs[$folder]:-$folder/all}"; done
-}
-
 stage_tsan() {
-  local folder status=0 targets
-  mapfile -t targets < <(tsan_targets)
+  local folder status=0 targets=()
+  for folder in "${tsan_folders[@]}"; do
+    # shellcheck disable=SC2206  # a list of words
+    targets+=(${tsan_programs[$folder]:-$folder/all})
+  done
   build tsan "${targets[@]}"
   ok "tsan: builds without warnings"
   for folder in "${tsan_folders[@]}"; do
