@@ -137,9 +137,13 @@ stage_quickstart() {
 
 stage_install() {
   build dev
-  local status=0
+  local commands=$logs/commands.log pid status=0
+  # Beside it: the commands wait, and the outside projects are compiled.
+  ci/check_commands.py --build build/dev >"$commands" 2>&1 &
+  pid=$!
   ci/consumer/run.sh build/dev build/consumer || status=1
-  ci/check_commands.py --build build/dev || status=1
+  wait "$pid" || status=1
+  cat "$commands"
   return "$status"
 }
 
@@ -239,27 +243,47 @@ vm_verdicts() {
 stage_asan() {
   build asan-ubsan
   ok "asan: builds without warnings"
+  run_asan -LE '^(long|no-sanitizer|rxe.*)$' -E "$asan_later"
+}
+
+# run_asan CTEST_ARGUMENT...: the chosen tests of that tree.
+run_asan() {
   ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1} \
     LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$root/ci/lsan.supp:print_suppressions=0} \
     UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1} \
-    ci/run_ctest.sh build/asan-ubsan --together -LE '^(long|no-sanitizer|rxe.*)$' -j "$tests_at_once"
+    ci/run_ctest.sh build/asan-ubsan --together "$@" -j "$tests_at_once"
 }
 
-tsan_targets() { printf '%s/all\n' "${tsan_folders[@]}"; }
-
 stage_tsan() {
-  local folder status=0 targets
-  mapfile -t targets < <(tsan_targets)
+  local folder status=0 targets=()
+  for folder in "${tsan_folders[@]}"; do
+    # shellcheck disable=SC2206  # a list of words
+    targets+=(${tsan_programs[$folder]:-$folder/all})
+  done
   build tsan "${targets[@]}"
   ok "tsan: builds without warnings"
+  for folder in "${tsan_folders[@]}"; do
+    run_tsan "$folder" "${tsan_tests[$folder]:-.}" || status=1
+  done
+  return "$status"
+}
+
+# run_tsan FOLDER EXPRESSION: the tests of the folder with such names.
+run_tsan() {
   # Address randomisation beyond 28 bits is more than GCC 12's ThreadSanitizer can map.
   local plain=()
   if setarch "$(uname -m)" -R true 2>/dev/null; then plain=(setarch "$(uname -m)" -R); fi
-  for folder in "${tsan_folders[@]}"; do
-    TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$root/ci/tsan.supp} \
-      "${plain[@]}" ci/run_ctest.sh "build/tsan/$folder" --together -LE '^(long|rxe.*)$' -R "${tsan_tests[$folder]:-.}" \
-      -j "$tests_at_once" || status=1
-  done
+  TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$root/ci/tsan.supp} \
+    "${plain[@]}" ci/run_ctest.sh "build/tsan/$1" --together -LE '^(long|rxe.*)$' -R "$2" -j "$tests_at_once"
+}
+
+# What the gate leaves out of both.
+stage_sanitizers() {
+  local status=0
+  build asan-ubsan
+  run_asan -R "$asan_later" || status=1
+  build tsan conformance_c
+  run_tsan tests/conformance '^c\.' || status=1
   return "$status"
 }
 

@@ -24,11 +24,12 @@ fuzz       | 900|g|build fuzz with clang, -Wthread-safety; seeded misuse of mute
 tidy       |1800|g|clang-tidy-14 on what has changed of the product
 affected   |3000|a|build; the tests whose programs, scripts or data have changed (--affected)
 hosts      |1800|g|two guests with Soft-RoCE: verbs, conformance, faults of link, lanes and processes
-asan       |2400|g|build asan-ubsan; native tests
+asan       |2400|g|build asan-ubsan; native tests, of most programs over one transport
 tsan       |1800|g|build and run the tests of metrics, engine, conformance and some faults (shm, tcp) under ThreadSanitizer
 long       | 900|f|native tests that take a minute each
 repeat     |9000|f|native tests of less than a second, a hundred times each
 soak       | 300|f|a random fault every 10 s under load: a minute over tcp, one over shm
+sanitizers |3000|f|what asan and tsan leave out: programs over tcp, the C API under ThreadSanitizer
 fuzz-timed |2400|f|every fuzzer for two minutes, two at a time
 tidy-all   |2400|f|clang-tidy-14 on the sources of the product
 tidy-tests |2400|f|clang-tidy-14 on the sources of the tests
@@ -44,9 +45,17 @@ fresh      |9000|f|ci/quickstart.sh and ci/test.sh in a new Debian root, within 
 # Test folders built and run under ThreadSanitizer, and of one of them which tests: those that break
 # most in the shortest time. All of them by hand, as tests/fault/docs/by-hand.md says.
 tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance tests/fault)
+# What of a folder is built for that; all of it, where nothing is said.
+declare -A tsan_programs=(
+  [tests/conformance]='auth_peers conformance protection tcp_peers'
+  [tests/fault]='fault unit_fault'
+)
 declare -A tsan_tests=(
+  [tests/conformance]='^[^c]'
   [tests/fault]='^(StampTest|LoadPage|LoadLedger)|/LaneTest\.(Cut|Peer)|/(RevokeTest|ServerKillTest|LoadTest)\.|/ClientKillTest.*/tcp'
 )
+# What these run is the same code, which other tests run over shm or by the C++ API: with --full only.
+asan_later='^(apps\..*\.tcp|c\.(conformance|sessions)\.tcp|volume_model\.mutants)$'
 
 usage() {
   cat <<USAGE

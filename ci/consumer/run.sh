@@ -54,6 +54,30 @@ started=$(sed -nE 's|^ExecStart=([^ ]+) .*|\1|p' "$unit")
 prefix=$work/prefix
 mv "$work/first" "$prefix"  # an installed tree can be moved
 
+# prove_beside TITLE COMMAND...: the same beside other proofs, as many at once as there are processors.
+begun=0 at_once=$(nproc)
+prove_beside() {
+  local log
+  log=$outside/proof.$begun
+  begun=$((begun + 1))
+  while (($(jobs -rp | wc -l) >= at_once)); do wait -n || true; done
+  (
+    failed=0
+    prove "$@"
+    echo "$failed" >"$log.failed"
+  ) >"$log" 2>&1 &
+}
+# Waits for them and prints their lines, in their order.
+all_proven() {
+  local number
+  wait
+  for ((number = 0; number < begun; ++number)); do
+    cat "$outside/proof.$number"
+    [[ $(cat "$outside/proof.$number.failed" 2>/dev/null) == 0 ]] || failed=1
+  done
+  begun=0
+}
+
 # Outside the tree, so that nothing can be found by accident.
 outside=$(mktemp -d "${TMPDIR:-/tmp}/remora-consumer.XXXXXX")
 trap 'rm -rf "$outside"' EXIT
@@ -131,22 +155,22 @@ declare -A unneeded=(
 for component in "${components[@]}"; do
   if [[ $component == c ]]; then
     read -r -a absent <<<"${unneeded[c]}"
-    prove "find_package(remora COMPONENTS c) without ${absent[*]}" by_find_package c "${absent[@]}"
+    prove_beside "find_package(remora COMPONENTS c) without ${absent[*]}" by_find_package c "${absent[@]}"
     for compiler in gcc clang-14; do
-      prove "pkg-config remora-c, $compiler" by_compiler "$compiler"
+      prove_beside "pkg-config remora-c, $compiler" by_compiler "$compiler"
     done
     continue
   fi
   if [[ ! -f $outside/$component.cc ]]; then
-    prove "a program for component $component" false
+    prove_beside "a program for component $component" false
     continue
   fi
   package=remora-$component
   if [[ $component == engine ]]; then package=remora; fi
   read -r -a absent <<<"${unneeded[$component]:-}"
-  prove "find_package(remora COMPONENTS $component)${absent[*]:+ without ${absent[*]}}" \
+  prove_beside "find_package(remora COMPONENTS $component)${absent[*]:+ without ${absent[*]}}" \
     by_find_package "$component" "${absent[@]}"
-  prove "pkg-config $package" by_pkg_config "$component" "$package"
+  prove_beside "pkg-config $package" by_pkg_config "$component" "$package"
 done
 
 # Only what a program is to find: flags that change what it compiles are its own.
@@ -156,7 +180,7 @@ defines_nothing() {
   echo "$flags"
   ! grep -qE -- '(^| )-(D|U|f|m|O|std)' <<<"$flags"
 }
-prove "pkg-config --cflags defines nothing" defines_nothing
+prove_beside "pkg-config --cflags defines nothing" defines_nothing
 
 # Each in one compiler run, without code: they are built as programs of ours elsewhere.
 examples_compile() {
@@ -169,7 +193,7 @@ examples_compile() {
   gcc -std=c99 -fsyntax-only -Wall -Wextra -pedantic -Werror -I"$prefix/include" \
     "$prefix"/share/remora/examples/*.c
 }
-prove "the installed examples compile without warnings" examples_compile
+prove_beside "the installed examples compile without warnings" examples_compile
 
 snippets_compile() {
   local flags
@@ -177,7 +201,7 @@ snippets_compile() {
   # shellcheck disable=SC2086  # flags are words
   "$root/ci/check_snippets.py" "$documents"/README.md "$documents"/*/README.md "$documents"/*/docs/*.md -- $flags
 }
-prove "the C++ of the installed documents compiles without warnings" snippets_compile
+prove_beside "the C++ of the installed documents compiles without warnings" snippets_compile
 
 # A program that cannot catch anything: value() of an error says which one, and ends it by abort().
 without_exceptions() {
@@ -191,7 +215,7 @@ without_exceptions() {
   [[ $(<"$program.out") == opened ]] || return 1
   grep -q '^remora: value() of an error: .*invalid argument' "$program.err"
 }
-prove "a program without exceptions is built, and ends with the error's text" without_exceptions
+prove_beside "a program without exceptions is built, and ends with the error's text" without_exceptions
 
 # An application's own control.proto stays its own.
 own_protocol() {
@@ -202,7 +226,7 @@ own_protocol() {
   g++ -std=c++20 -O1 "$program.cc" "$outside/control.pb.cc" -I "$outside" -o "$program" $flags || return 1
   timeout 60 "$program"
 }
-prove "an application with a control.proto of its own" own_protocol
+prove_beside "an application with a control.proto of its own" own_protocol
 
 # Two plugins with a whole copy each.
 two_plugins() {
@@ -217,11 +241,11 @@ two_plugins() {
     ! nm -DC --defined-only "$outside/$copy.so" | grep -E ' [TDB] remora::' || return 1
   done
 }
-prove "two plugins, each with a copy of its own, and none exports it" two_plugins
+prove_beside "two plugins, each with a copy of its own, and none exports it" two_plugins
 
 # says_language HEADER: another -std is one line of ours, and the compiler's that it ends there.
 says_language() {
-  local flags said=$outside/language.log
+  local flags said=$outside/language-${1//\//-}.log
   flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags remora remora-verbs) || return 1
   # shellcheck disable=SC2086  # flags are words
   ! g++ -std=c++17 -fsyntax-only -x c++ $flags - <<<"#include <$1>" 2>"$said" || return 1
@@ -231,18 +255,18 @@ says_language() {
   return 1
 }
 for header in remora/remora.h remora/verbs/verbs.h remora/result.h; do
-  prove "C++17 and <$header>: one line says what Remora needs" says_language "$header"
+  prove_beside "C++17 and <$header>: one line says what Remora needs" says_language "$header"
 done
 
 refuses() {
-  local folder=$outside/refuse
-  rm -rf "$folder"
-  mkdir -p "$folder"
+  local folder
+  folder=$(mktemp -d "$outside/refuse.XXXXXX")
   printf 'cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES CXX)\nfind_package(remora %s)\n' \
     "$1" >"$folder/CMakeLists.txt"
   ! cmake -G Ninja -S "$folder" -B "$folder/b" -DCMAKE_PREFIX_PATH="$prefix" >"$folder/log" 2>&1 || return 1
   grep -qF "$2" "$folder/log" || { cat "$folder/log"; return 1; }
 }
-prove "an unknown component is refused by name" refuses "REQUIRED COMPONENTS remote" "'remote'"
-prove "another major version is refused" refuses "1.0 REQUIRED" "1.0"
+prove_beside "an unknown component is refused by name" refuses "REQUIRED COMPONENTS remote" "'remote'"
+prove_beside "another major version is refused" refuses "1.0 REQUIRED" "1.0"
+all_proven
 exit "$failed"

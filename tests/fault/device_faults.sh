@@ -33,10 +33,7 @@ status() { curl -sf --max-time 2 http://127.0.0.1:9471/status; }
 # What the kernel has for the device beside what it makes for itself.
 held() { rdma resource show "$1" 2>/dev/null || rdma resource | grep "$1:"; }
 
-# start_load SECONDS
-start_load() {
-  run_load --uri "remora://$address:7471/cache?transport=rdma" --seconds "$1" --seed 7
-}
+start_load() { run_load --uri "remora://$address:7471/cache?transport=rdma" --seed 7; }
 
 part_several() {
   add_veth 10.78.0.1
@@ -66,7 +63,7 @@ part_several() {
 part_removal() {
   serve "$address"
   local baseline round
-  start_load $((rounds * 8 + 10))
+  start_load
   sleep 3
   for ((round = 1; round <= rounds; ++round)); do
     delete_device "$device" "removal $round"
@@ -77,7 +74,7 @@ part_removal() {
     rdma link add "$device" type rxe netdev "$netdev"
     is "removal $round: the server serves again" await 100 ready
     is "removal $round: the session has come back" await 100 resumed "$round"
-    sleep 2
+    ((round == rounds)) || sleep 2
   done
   is 'removal: losses are counted' \
     test "$(series remora_server_rdma_device_losses_total)" = "$rounds"
@@ -93,7 +90,7 @@ not_ready() { ! ready; }
 
 part_address() {
   serve "$address"
-  start_load 25
+  start_load
   sleep 4
   local before after
   before=$(jq -n 'now')

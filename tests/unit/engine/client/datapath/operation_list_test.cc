@@ -1,9 +1,10 @@
+#include "client/datapath/operation_list.h"
+
 #include <array>
 #include <gtest/gtest.h>
 
 #include <remora/assert.h>
 
-#include "client/datapath/operation_list.h"
 #include "client/datapath/operation_record.h"
 
 namespace remora::detail {
