@@ -243,14 +243,19 @@ Outcome get(const Globals& globals, const TransferOptions& options) {
   if (!output) return fail(output.error(), what);
   if (const std::string text = output_complaint(options, *output); !text.empty())
     return fail(ExitCode::kUsage, what + ": " + text);
-  const unsigned streams = output->is_file() ? streams_for(options, *length) : 1;
+  unsigned streams = output->is_file() ? streams_for(options, *length) : 1;
   if (streams > lanes && opened->region.transport() != TransportKind::kShm) {
     // The size was not known before. Over shm every queue uses the one lane.
+    // Where the server or this process has no room for a second session, one lane will do.
     auto again = open_region_with(globals, options.uri, Rights::kRead, streams);
-    if (!again) return fail(again.error(), what);
-    opened.emplace(std::move(*again));
-    length = length_of_get(options, opened->region);
-    if (!length) return tl::make_unexpected(std::move(length.error()));
+    if (!again && options.streams) return fail(again.error(), what);
+    if (again) {
+      opened.emplace(std::move(*again));
+      length = length_of_get(options, opened->region);
+      if (!length) return tl::make_unexpected(std::move(length.error()));
+    } else {
+      streams = 1;
+    }
   }
   catch_interrupts();
   return GetRun{globals, options, *opened, *output, *length, streams}.run();

@@ -36,6 +36,7 @@ Result<Input> Input::open(const std::string& path) {
     errno = EISDIR;
     return file_error("open file", path);
   }
+  input.regular_ = S_ISREG(status.st_mode);
   // Files of procfs report size 0 and have bytes to read.
   if (S_ISREG(status.st_mode) && status.st_size > 0) {
     const off_t at = std::max<off_t>(::lseek(input.file_.get(), 0, SEEK_CUR), 0);

@@ -35,6 +35,8 @@ class Input {
 
   /// The bytes left to read, if that is known before reading (a regular file).
   [[nodiscard]] std::optional<std::uint64_t> size_bytes() const noexcept { return size_bytes_; }
+  /// A regular file, also an empty one, and one of procfs, whose size is not known.
+  [[nodiscard]] bool is_regular() const noexcept { return regular_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   /// Whether read() will not block.
   [[nodiscard]] bool ready() const noexcept;
@@ -60,6 +62,7 @@ class Input {
   Descriptor file_;
   std::string name_;
   std::optional<std::uint64_t> size_bytes_;
+  bool regular_ = false;
   std::uint64_t begin_ = 0;  ///< the file offset when it was opened
   timespec modified_{};      ///< of a regular file, when it was opened
 };

@@ -115,6 +115,12 @@ Status Output::open_part(const struct stat* replaced) {
   }
   if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0)
     return Error{Code::kBusy, "another remora get writes it: lock file"}.with_subject(part);
+  // The get that had the lock may have given the file its own name since.
+  struct stat named {};
+  if (::lstat(part.c_str(), &named) != 0 || named.st_ino != made.st_ino ||
+      named.st_dev != made.st_dev)
+    return Error{Code::kBusy, "another remora get has just completed it: lock file"}.with_subject(
+        part);
   temporary_ = part;
   kept_ = made.st_size > 0;
   return ok_status();

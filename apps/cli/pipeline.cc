@@ -160,8 +160,8 @@ class UploadStream {
       return;
     }
     if (next->at > job_.length || next->length > job_.length - next->at)
-      return shared_.stop(
-          Error{Code::kLimitExceeded, "write"}.with_limit(next->at + next->length, job_.length));
+      return shared_.stop(Error{Code::kLimitExceeded, "write beyond the room"}.with_limit(
+          next->at + next->length, job_.length));
     piece = *next;
     if (!piece.hole && !fill(piece, into)) return;
     free_pieces_.pop_back();

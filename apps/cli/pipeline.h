@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 
 #include <remora/remora.h>
 
@@ -48,6 +49,9 @@ struct Transferred {
   std::uint64_t bytes = 0;  ///< upload: acknowledged by the server; download: written
   Status status;
 };
+
+/// The operation of upload()'s kLimitExceeded.
+inline constexpr std::string_view kBeyondRoom = "write beyond the room";
 
 /// Writes the bytes of `source`. kLimitExceeded if they are more than the job's length: the bytes
 /// before have been written then. On return no thread uses the source, and the checksum, if it was

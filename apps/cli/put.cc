@@ -18,7 +18,7 @@ namespace {
 
 /// The options that do not fit the input; empty: all do.
 std::string put_complaint(const TransferOptions& options, const Input& input) {
-  if (options.resume && (!input.size_bytes() || options.file == "-"))
+  if (options.resume && (!input.is_regular() || options.file == "-"))
     return "--resume needs a regular file: " + input.name() +
            " cannot be read again from the middle";
   if (options.resume && options.checksum == ChecksumKind::kNone)
@@ -71,7 +71,8 @@ class PutRun {
   using Clock = std::chrono::steady_clock;
 
   tl::expected<TransferStart, Failure> begin() {
-    if (!options_.resume) return start_anew(options_);
+    // An empty file is done before it could be interrupted.
+    if (!options_.resume || !input_.size_bytes()) return start_anew(options_);
     const FileIdentity file = input_.identity();
     Json identity = region_identity(options_, region_);
     identity["file"] = Json{{"inode", file.inode},
@@ -102,7 +103,8 @@ class PutRun {
     Progress progress{config::printable("put " + input_.name()), input_.size_bytes(), start_.first};
     FilePieces source{input_, start_.first, kCheckpointBytes};
     const Transferred moved = upload(transfer_job(progress), source);
-    input_.seek_behind(start_.first + moved.bytes);
+    // With several streams, the bytes of a transfer that failed need not be the first ones.
+    if (moved.status || streams_ == 1) input_.seek_behind(start_.first + moved.bytes);
     end_ = source.end();
     hole_bytes_ = source.hole_bytes();
     return moved;
@@ -119,7 +121,9 @@ class PutRun {
   std::optional<Failure> fault(const Transferred& moved) {
     if (!moved.status) {
       const std::string written = "; " + std::to_string(bytes_) + " bytes were written" + later();
-      if (moved.status.error().code() == Code::kLimitExceeded)
+      // Of upload() itself; the server's limits have other operations.
+      if (moved.status.error().code() == Code::kLimitExceeded &&
+          moved.status.error().operation() == kBeyondRoom)
         return Failure{ExitCode::kRefused, what_ + ": there is more than " +
                                                bytes_of(region_, options_.offset) + " can hold" +
                                                written};

@@ -271,7 +271,7 @@ is "and the client" has out "^$id +holder +no +$transport "
 run 0 "drain" "$remora" drain "$(uri)"
 is "it says what is left" has out '^draining: [1-9][0-9]* other sessions, .* 1 open regions$'
 run 3 "a drained server opens nothing" "$remora" read "$(uri cache)" --offset 0 --length 1
-says "and says why" 'busy.*shutting down'
+says "and says why" 'busy.*is being drained'
 run 3 "nor creates" "$remora" create "$(uri late)" --size 1MiB "${mapped[@]}"
 is "/readyz says so" bash -c "curl -sS --max-time 5 'http://$metrics/readyz' | grep drained"
 run 4 "a wait for clients that stay" "$remora" drain "$(uri)" --wait 300ms

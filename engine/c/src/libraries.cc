@@ -5,7 +5,10 @@
 
 #include <dlfcn.h>
 #include <google/protobuf/stubs/common.h>
+#if __has_include(<google/protobuf/stubs/logging.h>)
 #include <google/protobuf/stubs/logging.h>
+#define REMORA_PROTOBUF_THROWS 1
+#endif
 
 namespace remora::c {
 namespace {
@@ -18,15 +21,18 @@ const void* file_of(Function* function) noexcept {
 }
 
 bool is_our_protobuf() noexcept {
+#ifdef REMORA_PROTOBUF_THROWS
   using google::protobuf::SetLogHandler;
   using google::protobuf::internal::VerifyVersion;
-  // Later versions have no SetLogHandler, and end the process instead of throwing an exception.
+  // Versions from 22 on have no SetLogHandler, and end the process instead of throwing an
+  // exception.
   if (file_of(&SetLogHandler) != file_of(&VerifyVersion)) return false;
   try {
     VerifyVersion(GOOGLE_PROTOBUF_VERSION, GOOGLE_PROTOBUF_MIN_LIBRARY_VERSION, "libremora.so.0");
   } catch (...) {
     return false;
   }
+#endif
   return true;
 }
 

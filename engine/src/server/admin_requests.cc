@@ -70,7 +70,8 @@ Result<ServerReply> AdminRequests::drain(const control::DrainRequest& request) {
   if (drain.requested())
     if (const auto event = drain.event()) state.set_remaining_ms(event->draining().remaining_ms());
   state.set_sessions(admitted - std::min<std::size_t>(admitted, 1));  // without the one that asks
-  state.set_lost_sessions(table.kept().size());
+  // Sessions of the process before may still come back.
+  state.set_lost_sessions(table.kept().size() + server_.restored_sessions().size());
   state.set_grants(
       static_cast<std::uint64_t>(std::max<std::int64_t>(server_.metrics().open_grants(), 0)));
   return answer;

@@ -14,6 +14,13 @@ void EventSender::send(control::Event event) {
   send_next();
 }
 
+void EventSender::queue(control::Event event) {
+  // A client that acknowledges nothing must not make the queue grow with the number of drains.
+  if (event.has_draining())
+    std::erase_if(waiting_, [](const control::Event& each) { return each.has_draining(); });
+  waiting_.push_back(std::move(event));
+}
+
 void EventSender::send_next() {
   if (in_flight_id_ != 0 || waiting_.empty()) return;
   const control::Event event = std::move(waiting_.front());

@@ -27,7 +27,7 @@ class EventSender {
   /// Sends the event after those that were queued before.
   void send(control::Event event);
   /// Queues the event after an answer that is about to be sent: see send_next().
-  void queue(control::Event event) { waiting_.push_back(std::move(event)); }
+  void queue(control::Event event);
   /// Sends the next event, unless one is not acknowledged yet.
   void send_next();
 
@@ -52,7 +52,7 @@ class EventSender {
  private:
   ServerCore& server_;
   ServerSession& session_;
-  std::deque<control::Event> waiting_;  ///< not sent yet: one for each grant at most
+  std::deque<control::Event> waiting_;  ///< not sent yet: one for each grant at most, and one drain
   std::uint64_t in_flight_id_ = 0;      ///< not acknowledged yet; 0: none
   Acknowledged in_flight_;              ///< its subject
   std::uint64_t next_id_ = 1;

@@ -37,6 +37,7 @@ void ServerDrain::await_clients() noexcept {
 }
 
 void ServerDrain::begin() {
+  if (requested()) return;
   const Deadline until = deadline_after(server_.limits().drain_timeout);
   // Set first, as for a stop.
   requested_until_.store(until.time_since_epoch().count());
@@ -55,8 +56,10 @@ std::optional<control::Event> ServerDrain::event() const {
   if (until == 0) return std::nullopt;
   const auto left = Clock::time_point{Clock::duration{until}} - Clock::now();
   control::Event event;
-  event.mutable_draining()->set_remaining_ms(static_cast<std::uint64_t>(
+  control::Event::Draining& draining = *event.mutable_draining();
+  draining.set_remaining_ms(static_cast<std::uint64_t>(
       std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 0)));
+  draining.set_number(static_cast<std::uint64_t>(until));
   return event;
 }
 

@@ -24,7 +24,7 @@ class ServerDrain {
   /// for connections that are not admitted. Blocks: limits.drain_timeout at most.
   void await_clients() noexcept;
   /// Worker. Drains the server on request: tells each client, and from now on requested() is true.
-  /// Another call tells them again.
+  /// Another call before end() changes nothing.
   void begin();
   /// Any thread. Ends the drain on request; a stop continues.
   void end() noexcept;

@@ -97,12 +97,21 @@ void SessionEnder::apply_outcome(const ServerSession& session, RequestOutcome ou
 
 bool SessionEnder::end_by_admin(std::uint64_t id) noexcept {
   SessionTable& table = server_.session_table();
-  if (const auto attached = table.find(id); attached != nullptr && attached->handshake_complete())
-    return end(id, SessionEnd::kByAdmin, attached.get());
-  const auto kept = table.find_kept(id);
-  if (kept == nullptr || !table.take_kept(*kept)) return false;
-  release_later(kept);
-  return true;
+  // The client may leave, lose its connection or resume between the look and the end.
+  constexpr int kLooksMax = 16;
+  for (int look = 0; look < kLooksMax; ++look) {
+    const auto attached = table.find(id);
+    if (attached != nullptr && attached->handshake_complete()) {
+      if (end(id, SessionEnd::kByAdmin, attached.get())) return true;
+      continue;
+    }
+    const auto kept = table.find_kept(id);
+    if (kept == nullptr) return false;
+    if (!table.take_kept(*kept)) continue;
+    release_later(kept);
+    return true;
+  }
+  return false;
 }
 
 void SessionEnder::end_locked_out(const std::shared_ptr<ServerSession>& session) noexcept {

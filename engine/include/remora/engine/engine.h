@@ -71,9 +71,10 @@ struct SessionHandlers {
   /// The session has ended since the server runs with new memory: all bytes written before are
   /// lost.
   Handler on_stale{};
-  /// The server is about to stop (Reason::kDraining). Called once for each session, which works
-  /// until the server stops: after the server's `limits.drain_timeout`, 5 s by default, or when all
-  /// sessions have left. A session that the application closes by then loses nothing.
+  /// The server is about to stop, or an administrator drains it (Reason::kDraining). Called once
+  /// for each drain and for the stop. Before a stop the session works until `limits.drain_timeout`
+  /// of the server is over, 5 s by default, or all sessions have left. A session that the
+  /// application closes by then loses nothing.
   Handler on_drain{};
 };
 
@@ -294,11 +295,11 @@ class Session {
   /// return no request of the session reaches memory any more. The client may open regions again,
   /// in a new session. Errors: kNotFound; kInvalidArgument: the id is that of this session.
   Status end_session(std::uint64_t id) const;
-  /// Begins a drain: the server tells each session (SessionHandlers::on_drain, once for each
-  /// session), and refuses to create, open and fence regions (kBusy with kDraining), for every
-  /// client. Open regions stay open, and sessions resume. `/readyz` answers 503. The server ends no
-  /// session by itself: only its stop, or end_session(), does. Another call tells the sessions that
-  /// have connected since. A restart ends the drain.
+  /// Begins a drain: the server tells each session (SessionHandlers::on_drain), also those that
+  /// begin during the drain, and refuses to create, open and fence regions (kBusy with kDraining),
+  /// for every client. Open regions stay open, and sessions resume. `/readyz` answers 503. The
+  /// server ends no session by itself: only its stop, or end_session(), does. A second call before
+  /// end_drain() changes nothing. A restart ends the drain.
   Result<DrainState> drain() const;
   /// Ends the drain: regions can be created and opened again.
   Result<DrainState> end_drain() const;

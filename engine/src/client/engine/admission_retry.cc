@@ -14,7 +14,7 @@ namespace remora::detail {
 
 namespace {
 
-/// Whether the cause may be a server that starts or restarts.
+/// Whether the cause may be a server that starts, restarts or is drained.
 bool may_pass(const Error& error) noexcept {
   if (error.reason() == Reason::kLocalShortage) return true;
   switch (error.code()) {
@@ -25,6 +25,7 @@ bool may_pass(const Error& error) noexcept {
     case Code::kUnreachable:
     case Code::kConnectionLost:
     case Code::kTimedOut: return true;
+    case Code::kBusy: return error.reason() == Reason::kDraining;  // until its end, or a restart
     default: return false;
   }
 }

@@ -34,6 +34,14 @@ void ServerEvents::take(const control::Event& event, std::uint64_t connection) {
                            connection);
 }
 
+/// The server tells of one drain again on a resumed session. A server before the number tells of
+/// its stop alone.
+bool ServerEvents::is_another_drain(std::uint64_t number) noexcept {
+  const bool another = !told_drain_ || *told_drain_ != number;
+  told_drain_ = number;
+  return another;
+}
+
 /// False: the server sends more events than a server that waits for acknowledgements.
 bool ServerEvents::act_on(const control::Event& event, std::uint64_t connection) {
   if (session_.channel().unanswered() >= kMaxUnanswered) return false;
@@ -45,9 +53,10 @@ bool ServerEvents::act_on(const control::Event& event, std::uint64_t connection)
           reason_of(event.revoking().reason(), Reason::kRevoked));
     case control::Event::kDraining:
       log::info({"session.server_drains", "server left_ms"},
-                "session with {}: the server stops in {} ms", session_.server_address(),
-                event.draining().remaining_ms());
-      if (!std::exchange(drain_told_, true)) {
+                "session with {}: the server stops or is drained; it asks this client to leave "
+                "within {} ms",
+                session_.server_address(), event.draining().remaining_ms());
+      if (is_another_drain(event.draining().number())) {
         session_.dispatcher().add(session_.engine().options().handlers.on_drain, Reason::kDraining);
         session_.dispatcher().dispatch();
       }

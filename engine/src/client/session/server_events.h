@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include <remora/mutex.h>
 #include <remora/result.h>
@@ -39,11 +40,12 @@ class ServerEvents {
 
  private:
   [[nodiscard]] bool act_on(const control::Event& event, std::uint64_t connection);
+  [[nodiscard]] bool is_another_drain(std::uint64_t number) noexcept;
   void on_ending(const control::Event::Ending& ending);
 
   SessionCore& session_;
   std::atomic<std::uint64_t> count_{0};
-  bool drain_told_ = false;  ///< used by the control thread
+  std::optional<std::uint64_t> told_drain_{};  ///< number of the last drain; control thread
   mutable Mutex mutex_;
   /// The reason that the server has given for the end of this connection.
   Reason ending_reason_ REMORA_GUARDED_BY(mutex_) = Reason::kNone;

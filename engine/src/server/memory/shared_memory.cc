@@ -106,6 +106,7 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
   const bool gib = huge_pages == config::HugePages::kRequire1GiB;
   const bool fits = size_bytes % (gib ? config::kGibPageBytes : config::kHugePageBytes) == 0;
   if (huge_pages != config::HugePages::kNever && fits) {
+    Status populated = ok_status();
     const unsigned size_flag = gib ? unsigned{MFD_HUGE_1GB} : unsigned{MFD_HUGE_2MB};
     UniqueFd fd{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | size_flag)};
     if (fd && ::ftruncate(fd.get(), static_cast<off_t>(size_bytes)) == 0) {
@@ -114,7 +115,7 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
         SharedMemory made{std::move(fd), {static_cast<std::byte*>(found), size_bytes}, true};
         place(made.bytes());
         // Missing huge pages are noticed only when they are touched.
-        const Status populated = made.populate(0, size_bytes, steps, placement);
+        populated = made.populate(0, size_bytes, steps, placement);
         if (!populated && populated.error().code() == Code::kCancelled) return populated.error();
         if (populated) {
           ::fchmod(made.fd(), 0600);
@@ -123,6 +124,7 @@ Result<SharedMemory> SharedMemory::create(const char* name, std::uint64_t size_b
         }
       }
     }
+    if (!populated) errno = populated.error().system_errno();  // perhaps of another thread
     if (huge_pages == config::HugePages::kRequire)
       return failed("huge pages (vm.nr_hugepages)", name, size_bytes);
     if (gib) return failed("1 GiB pages (hugepages-1048576kB)", name, size_bytes);

@@ -97,7 +97,11 @@ TEST(ParallelSteps, StopEndsThemBeforeTheNextOne) {
     std::atomic<std::size_t> taken{0};
     const StepsDone made = run_steps(1'000'000,
                                      [&](std::size_t /*index*/) -> Status {
-                                       if (taken.fetch_add(1) == 2) source.request_stop();
+                                       const std::size_t before = taken.fetch_add(1);
+                                       if (before == 2) source.request_stop();
+                                       // No thread does another one before the stop.
+                                       while (before > 2 && !source.stop_requested())
+                                         std::this_thread::yield();
                                        return {};
                                      },
                                      {.threads_max = threads, .stop = source.get_token()});

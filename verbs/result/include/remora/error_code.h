@@ -55,7 +55,7 @@ enum class Reason : std::uint8_t {
   kNoRight,         ///< the grant has no such right
   kPeerGone,        ///< the other process ended or disconnected
   kLaneBroken,      ///< the connection of the lane ended, and neither side has said why
-  kDraining,        ///< the server is shutting down
+  kDraining,        ///< the server stops, or is being drained
   kVersion,         ///< no protocol version in common
   kAuthentication,  ///< the peer did not accept the credentials
   kMemlock,         ///< RLIMIT_MEMLOCK is too small for the memory to pin
@@ -162,7 +162,7 @@ enum class CompletionStatus : std::uint8_t {
     case Reason::kNoRight: return "grant without that right";
     case Reason::kPeerGone: return "the peer is gone";
     case Reason::kLaneBroken: return "the connection of the lane broke";
-    case Reason::kDraining: return "the server is shutting down";
+    case Reason::kDraining: return "the server stops, or is being drained";
     case Reason::kVersion: return "no protocol version in common";
     case Reason::kAuthentication: return "authentication refused";
     case Reason::kMemlock: return "the limit on locked memory is too small";

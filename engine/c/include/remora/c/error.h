@@ -61,7 +61,7 @@ enum remora_reason {
   REMORA_REASON_NO_RIGHT = 4,         ///< the grant has no such right
   REMORA_REASON_PEER_GONE = 5,        ///< the other process ended or hung up
   REMORA_REASON_LANE_BROKEN = 6,      ///< the connection of the lane ended
-  REMORA_REASON_DRAINING = 7,         ///< the server is shutting down
+  REMORA_REASON_DRAINING = 7,         ///< the server stops, or is being drained
   REMORA_REASON_VERSION = 8,          ///< no protocol version in common
   REMORA_REASON_AUTHENTICATION = 9,   ///< the peer did not accept our credentials
   REMORA_REASON_MEMLOCK = 10,         ///< RLIMIT_MEMLOCK is too small for what has to be pinned
@@ -124,7 +124,7 @@ REMORA_C_EXPORT const char* remora_error_message(const remora_error* error) REMO
 
 /// "out of range" for REMORA_OUT_OF_RANGE, "ok" for REMORA_OK; never NULL, never freed.
 REMORA_C_EXPORT const char* remora_code_name(int code) REMORA_C_NOEXCEPT;
-/// "the server is shutting down" for REMORA_REASON_DRAINING; never NULL, never freed.
+/// "the server stops, or is being drained" for REMORA_REASON_DRAINING; never NULL, never freed.
 REMORA_C_EXPORT const char* remora_reason_name(int reason) REMORA_C_NOEXCEPT;
 
 /// The version of the library, such as "0.1.0"; never freed.
