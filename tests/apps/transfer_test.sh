@@ -122,6 +122,9 @@ run 5 "--resume without a folder" env -u HOME -u XDG_STATE_HOME -u REMORA_STATE_
 says "what is missing" 'neither REMORA_STATE_DIR nor XDG_STATE_HOME nor HOME is set'
 run 5 "--resume with a folder that cannot be" env REMORA_STATE_DIR=/proc/self/nosuch "$remora" put source "$(uri cache)" --resume
 says "what to do" 'REMORA_STATE_DIR names the folder'
+: >empty
+run 0 "put --resume of an empty file" "$remora" put empty "$(uri cache)" --resume --json
+json "it has stored nothing, and says so" '.bytes == 0 and .resumed_bytes == 0'
 run 0 "put --resume that is not interrupted" "$remora" put source "$(uri cache)" --resume --json
 json "begins at the first byte" ".resumed_bytes == 0 and .sha256 == \"$sum\""
 is "nothing is kept" nothing_kept
