@@ -4,6 +4,7 @@
 Of every *.md that git knows: a relative link must lead to a file or folder of the repository, and its
 anchor to a heading there. Documents of NAMING name files that exist: `engine/src/base/log` stands for a
 .h and a .cc. In a table whose header is `file in `FOLDER/``, the last column names files of that folder.
+A table with the columns `at most` and `case of PathCost` has the bounds of BOUNDED, each and no other.
 LIMITS bounds the size of documents. Prints `file:line: what` for each fault.
 """
 
@@ -33,6 +34,11 @@ LIMITS = [
 NAMING = ("README.md", "*/README.md", "*/docs/*.md", ".github/CONTRIBUTING.md")
 NAMED = re.compile(r"`((?:apps|ci|config|engine|metrics|tests|verbs|\.github)/[\w./-]*)`")
 NAMED_IN = re.compile(r"^\|.*\| file in `([\w./-]+/)`[^|]*\|\s*$")
+
+# The test whose bounds a document shows, one of its bounds, and the header of the document's table.
+BOUNDED = "tests/unit/engine/path_cost_test.cc"
+BOUND = re.compile(r'\bCost\{"\w+", "\w+", (\d+)\}')
+BOUNDS_IN = re.compile(r"^\|[^|]*\| at most \| case of `PathCost` \|")
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
 INLINE_CODE = re.compile(r"(`+)(?:(?!\1).)+\1")
@@ -130,6 +136,22 @@ def check_names(path, text, files, folders):
                 yield number, f"there is no {name}"
 
 
+def check_bounds(text, read):
+    start, shown = None, set()
+    for number, line in prose(text):
+        if BOUNDS_IN.match(line):
+            start, shown = number, set()
+        elif start is not None and line.startswith("|"):
+            shown |= set(re.findall(r"\d+", line.split("|")[2]))
+        elif start is not None:
+            bounds = set(BOUND.findall(read(BOUNDED)))
+            for wrong in sorted(shown - bounds):
+                yield start, f"{wrong} is no bound of {BOUNDED}"
+            for missing in sorted(bounds - shown):
+                yield start, f"{missing}, a bound of {BOUNDED}, is missing"
+            start = None
+
+
 def check_size(path, text):
     lines = text.rstrip("\n").split("\n")
     for pattern, words_max, lines_max, characters_max in LIMITS:
@@ -162,7 +184,7 @@ def check_tree(root, paths):
     for path in documents:
         text = read(path)
         found = [*check_links(path, text, files, folders, read), *check_names(path, text, files, folders),
-                 *check_size(path, text)]
+                 *check_size(path, text), *check_bounds(text, read)]
         faults += [f"{path}:{number}: {what}" for number, what in sorted(found)]
     return faults, len(documents)
 
@@ -174,6 +196,7 @@ OTHERS = {
     "engine/src/base/log.h": "",
     "engine/src/base/log.cc": "",
     "engine/src/base/clock.h": "",
+    BOUNDED: 'Cost{"posted", "alone", 428}, Cost{"direct", "alone", 332}\n',
 }
 # What is wrong in a document, and a word of the message that must come; the fault stands in line 3.
 SEEDED = [
@@ -193,6 +216,8 @@ SEEDED = [
      "there is no engine/src/base/gone.h"),
     ("README.md", "x" * 401, "a line of 401 characters"),
     ("engine/docs/c.md", "x" * 401, "a line of 401 characters"),
+    ("a.md", "| operation | at most | case of `PathCost` |\n|---|---|---|\n| read | 428 | 1 |", "332, a bound of"),
+    ("a.md", "| of | at most | case of `PathCost` |\n|---|---|---|\n| read | 428, 332, 398 | 1 |", "398 is no bound"),
 ]
 SIZES = [
     ("README.md", "a line\n" * 121, "121 lines, more than 120"),
@@ -209,6 +234,8 @@ CLEAN = [
     ("engine/docs/c.md", "`engine/src/base/log`, `engine/src/base/`, `engine/src/base/clock.h`, `engine/src/NAME/`"),
     ("engine/docs/c.md", "| … | file in `engine/src/` |\n|---|---|\n| does `this` | `base/log`, `base/clock.h` |"),
     ("docs/b.md", "`engine/src/support/log`"),
+    ("a.md", "| of | at most | case of `PathCost` |\n|---|---|---|\n| read | 428 | 1 |\n| shm | 332 | 2 |"),
+    ("a.md", "| wait | at most |\n|---|---|\n| for a lane | 200 ms |"),
     ("docs/b.md", "[x](page.md#a-page) [x](../docs/picture.svg)"),
     ("README.md", "x" * 400),
     ("README.md", "a line\n" * 118),

@@ -126,7 +126,7 @@ class UploadStream {
       if (!ended_ && !free_pieces_.empty())
         send_next();
       else if (collect(1) == 0)
-        break;  // what is left was never submitted
+        break;  // the others were never submitted
     }
     if (job_.visible && !shared_.stopped()) make_visible();
   }

@@ -25,8 +25,8 @@ inline constexpr std::uint64_t kCheckpointBytes = std::uint64_t{16} << 20U;
 ///
 /// | line | contents |
 /// |---|---|
-/// | first | `names` as given to open(), and `identity`: what has to be the same for a run to go on
-/// | | each other | `done`: bytes transferred from the first one on; `digest`: their checksum |
+/// | first | `names` of open(); `identity`: values that must be the same for a run to continue |
+/// | each other | `done`: bytes transferred from the first one on; `digest`: their checksum |
 ///
 /// The last complete line counts, so that a process may end at any byte. The file is in
 /// $REMORA_STATE_DIR, $XDG_STATE_HOME/remora or ~/.local/state/remora, named by the checksum of

@@ -24,5 +24,5 @@ int set_option(Options* options, const char* key, const char* value);
 /// message.
 int check_options(const Options* options);
 
-/// Frees what set_option() has allocated.
+/// Frees the memory that set_option() has allocated.
 void free_options(Options* options);

@@ -40,7 +40,7 @@ enum class Fault : std::uint8_t {
 struct Quantity {
   Fault fault = Fault::kNothing;
   std::uint64_t value = 0;
-  std::string_view unit;  // what follows the digits
+  std::string_view unit;  // the text after the digits
 };
 
 bool is_decimal_digit(char c) { return c >= '0' && c <= '9'; }

@@ -10,9 +10,8 @@ namespace remora::metrics {
 /// One thread's cells: zeroed pages of its own, so that no cache line is shared with another thread
 /// and histograms that a thread never touches cost it no memory.
 ///
-///   cell 0 … 976                     scratch: what default-made handles record
-///   next series_max cells            counters, densely
-///   then 977 cells each              histograms: the sum, then Buckets::kCount slots
+///   cell 0 … 976 scratch: records of default-constructed handles next series_max cells counters,
+///   densely then 977 cells each histograms: the sum, then Buckets::kCount slots
 class Block {
  public:
   /// The block is empty if there is no memory.

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Samples of a registry over the last hour, kept in this process: a page that is opened
-/// after an alert shows what led to it.
+/// Samples of a registry over the last hour, kept in this process: a page that is opened after an
+/// alert shows the time before it.
 
 #include <chrono>
 #include <cstddef>

@@ -7,10 +7,12 @@
 ///
 /// | when | messages |
 /// |---|---|
-/// | first | version of the protocol (16 bytes of text); step between buffers and cache line (4
-/// bytes each, big-endian); MTU (2 bytes of text); an offer of zeros | | connected twice | an offer
-/// of zeros; the offer, 4 times | | tested | of reads, the client's report: bytes, iterations (8
-/// each, big-endian), peak, average, messages (doubles, big-endian); then the offer once more |
+/// | first | version of the protocol (16 bytes of text) |
+/// | | step between buffers and cache line (4 bytes each, big-endian); MTU (2 bytes of text) |
+/// | | an offer of zeros |
+/// | connected twice | an offer of zeros; the offer, 4 times |
+/// | tested | of reads, the client's report: bytes, iterations (8 each, big-endian) |
+/// | | peak, average, messages (doubles, big-endian); then the offer once more |
 ///
 /// An offer is 56 bytes, big-endian: LID (4), reads at a time (4), queue pair number (4), PSN (4),
 /// rkey (4), padding (4), address (8), GID (16), SRQ number (4), GID index (4). The server

@@ -26,9 +26,8 @@ class ServerSession;
 /// The outcome for a session that a client wants to resume.
 enum class Resumption : std::uint8_t {
   kNone,     ///< the client wants none, or there is none: its session is a new one
-  kResumed,  ///< it goes on, with its grants
-  kRestored  ///< it was a session of the process before: it goes on, and its grants are attached
-             ///< again
+  kResumed,  ///< it continues, with its grants
+  kRestored  ///< it continues from the previous process; the client attaches its grants again
 };
 
 /// Worker only, except the functions that say otherwise. The states: hello expected, proof expected

@@ -19,7 +19,7 @@ namespace remora::transport {
 class ConnectionRails {
  public:
   virtual ~ConnectionRails() = default;
-  /// Stores what the server's hello has told: the name of its device on this connection, and the
+  /// Stores the server's answer to the hello: the name of its device on this connection, and the
   /// addresses of the devices that serve, or none. Called before find_rails().
   virtual void learn_rails(const std::string& device, const std::vector<RailAddress>& told) = 0;
   /// Looks for the rails that the next lanes use in turn; when a rail fails, a lane uses another

@@ -38,7 +38,7 @@ enum class KeyType : std::uint8_t {
 struct KeyDescription {
   std::string path;  ///< `pool.size`; the key of a list's element has `[]`: `regions[].name`
   KeyType type;
-  std::string range;     ///< what is accepted, for people: `4KiB to 1GiB`, `off, auto or required`
+  std::string range;     ///< the accepted values: `4KiB to 1GiB`, `off, auto or required`
   std::string standard;  ///< the default as it would be written; empty: none
   bool required;         ///< must be written
   std::string help;      ///< one or two sentences
@@ -47,7 +47,7 @@ struct KeyDescription {
 /// Every key of a server's file, a map before its members.
 std::vector<KeyDescription> server_keys();
 
-/// What a running server does with a key when it reads its file again (SIGHUP).
+/// How a running server treats a key when it reads its file again (SIGHUP).
 struct ReloadRule {
   std::string_view path;  ///< a key, or a map or list with all its keys
   bool taken;             ///< false: only the next start uses the new value

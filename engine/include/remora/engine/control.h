@@ -370,7 +370,8 @@ class ResumptionQueue {
   ResumptionQueue(ResumptionQueue&&) noexcept;
   ResumptionQueue& operator=(ResumptionQueue&&) noexcept;
 
-  /// For AsyncQueues and ControlOptions. Valid while this, or what it was moved to, lives.
+  /// For AsyncQueues and ControlOptions. Valid while this object, or the one that it was moved to,
+  /// lives.
   [[nodiscard]] Resume resume() const noexcept;
   /// Readable when progress() has a coroutine or a callback to continue. Borrowed.
   [[nodiscard]] int event_fd() const noexcept;

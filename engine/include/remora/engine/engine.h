@@ -170,7 +170,7 @@ struct EngineOptions {
   /// is then registered with each device, and memory that is not registered is copied through
   /// slots, whatever `mr_cache_bytes` says. A write that was acknowledged over one device of the
   /// server is visible to a read over another one, and safe from being overwritten by an earlier
-  /// write over it, only after flush_visible(). docs/hardware.md, "Rails".
+  /// write over it, only after flush_visible(). docs/rails.md.
   std::string rails = "1";
   /// How connections over rdma use the fabric; options of the URI override it.
   RdmaOptions rdma{};

@@ -9,8 +9,8 @@
 /// Queue::read_many(), CallbackQueue::read_many(). There each pair has a place of the queue, and is
 /// sent as other operations of the queue are.
 ///
-/// **Each pair is an operation of its own.** A call of n pairs does what n operations of a Queue
-/// do, with the same guarantees (docs/guarantees.md):
+/// **Each pair is an operation of its own.** A call of n pairs has the effect of n operations of a
+/// Queue, with the same guarantees (docs/guarantees.md):
 ///
 /// - The pairs are unordered among each other. Pairs that are neighbours in the region and in local
 ///   memory may be sent as one request.

@@ -13,8 +13,8 @@
 
 namespace remora::detail {
 
-/// Immutable. A region that grows or shrinks gets another object, which shares its shares with this
-/// one.
+/// Immutable. A region that grows or shrinks gets another object, which keeps the pool shares of
+/// this one.
 class RegionMemory {
  public:
   using Shares = std::vector<std::shared_ptr<PoolShare>>;

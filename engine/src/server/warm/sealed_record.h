@@ -6,9 +6,11 @@
 /// | bytes | content |
 /// |---|---|
 /// | 0 … 7 | "RMRAWARM" |
-/// | 8 … 15 | commit word: low half: low half of the committed sequence; high half: CRC32C of its
-/// slot's header. 0: nothing is committed | | 4096 + n × kSlotBytes | slot n: header of 32 bytes,
-/// payload |
+/// | 8 … 15 | commit word; 0: nothing is committed |
+/// | 4096 + n × kSlotBytes | slot n: header of 32 bytes, payload |
+///
+/// Commit word: its low half is the low half of the committed sequence, its high half the CRC32C of
+/// the header of that slot.
 ///
 /// Header of a slot: sequence (8 bytes), length of the payload (8), CRC32C of the payload (4),
 /// version of this table (4), zero (8). All numbers are little-endian. The record of sequence s is

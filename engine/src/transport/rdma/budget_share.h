@@ -18,7 +18,8 @@ class BudgetShare {
   /// and the limit.
   [[nodiscard]] static Result<BudgetShare> take(std::shared_ptr<Budget> budget,
                                                 std::uint64_t count);
-  /// Counts without a check of the limit: for what is needed before a client can be refused.
+  /// Counts without a check of the limit: for objects that are needed before a client can be
+  /// refused.
   [[nodiscard]] static BudgetShare count(std::shared_ptr<Budget> budget,
                                          std::uint64_t count) noexcept;
   BudgetShare(BudgetShare&& other) noexcept

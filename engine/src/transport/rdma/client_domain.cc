@@ -109,7 +109,7 @@ Status ClientDomain::arrive(const verbs::Device& device) {
   for (const auto& cache : caches) cache->arrive(*made);
   arrivals_.fetch_add(1);
   if (domain() == *made) return {};
-  // The device has gone again meanwhile: release here what leave() has not seen.
+  // The device has gone again meanwhile: release the registrations that leave() has not seen.
   for (const auto& memory : memories) (void)memory->take(false);
   for (const auto& cache : caches) cache->leave();
   return gone();

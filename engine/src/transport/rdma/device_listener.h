@@ -79,7 +79,8 @@ class DeviceListener {
   [[nodiscard]] std::vector<verbs::Device> devices() const;
   /// The pool's memory on the device; null: grants there are registrations.
   [[nodiscard]] std::shared_ptr<const LeasedMemory> leased(const verbs::Device& device) const;
-  /// Takes the events of all devices. take_failures() returns what they report of connections.
+  /// Takes the events of all devices. take_failures() returns the failures of connections among
+  /// them.
   void look();
   [[nodiscard]] std::vector<DeviceFailure> take_failures();
   /// True: another thread must call restore().

@@ -30,7 +30,8 @@ struct LanePair {
   std::function<void()> to_error;
   std::function<void()> destroy;
   std::function<void()> close_later{};  ///< destroys it later; empty: call destroy()
-  /// Destroys, later, what a closed lane still has on its device; empty: it is destroyed at once.
+  /// Destroys, later, the objects of a closed lane on its device; empty: they are destroyed at
+  /// once.
   std::function<void(std::shared_ptr<void>)> drop_later{};
 };
 

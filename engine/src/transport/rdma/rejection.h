@@ -25,7 +25,7 @@ namespace remora::transport::rdma {
 /// | 7       | length of the text in bytes |
 /// | 8 … 15 | the amount that was needed |
 /// | 16 … 23 | the amount that is available |
-/// | 24 …    | the text: what failed at the server, and on what |
+/// | 24 … | the text: the operation that failed at the server, and its subject |
 struct Rejection {
   static constexpr std::size_t kHeadBytes = 24;
   using Wire = std::array<std::byte, verbs::kMaxRejectDataBytes>;

@@ -22,7 +22,7 @@ struct WindowCheck {
   std::string reason{};  ///< empty when kept
 };
 
-/// What was found of a device.
+/// The findings about a device.
 struct WindowFindings {
   /// A window's key reaches nothing before the window, behind it, or across either end.
   WindowCheck range{"range"};

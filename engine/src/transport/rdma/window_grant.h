@@ -37,8 +37,8 @@ class WindowGrant final : public GrantHandle {
   WindowGrant(const WindowGrant&) = delete;
   WindowGrant& operator=(const WindowGrant&) = delete;
 
-  /// Binds what is missing on `lanes`, and fills in the keys of all. The grant keeps its share of
-  /// the budget while it exists, with lanes or without: a session must be able to return to its
+  /// Binds the missing windows on `lanes`, and fills in the keys of all. The grant keeps its share
+  /// of the budget while it exists, with lanes or without: a session must be able to return to its
   /// grants, and a client that disconnects makes no room for others. `extents` are those of this
   /// grant, or empty at first. **Blocks** until `deadline`, and a millisecond more for each window.
   /// Errors: kLimitExceeded, before the device is asked; those of WindowLane::bind(). Windows that

@@ -29,8 +29,7 @@ enum class Purpose : std::uint8_t { kControl = 0, kLane = 1 };
 /// | 6 … 7   | number of the lane, from 1; 0: the client does not say |
 /// | 8 … 15  | session id; 0 for a control channel |
 /// | 16 … 23 | lane secret of the session; 0 for a control channel |
-/// | 24      | path MTU of what the client sends: 1 for 256 bytes … 5 for 4096; 0: not said, as by
-/// older clients |
+/// | 24      | path MTU of the client: 1 for 256 bytes … 5 for 4096; 0: not told (older clients) |
 struct Introduction {
   static constexpr std::size_t kWireBytes = 25;
   Purpose purpose = Purpose::kControl;

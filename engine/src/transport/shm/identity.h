@@ -39,8 +39,7 @@ struct ShmAddress {
 /// | 6 … 7 | count of addresses, at most 64 |
 /// | 8 … 15, 16 … 23 | device and inode of the server's network namespace; 0: not known |
 /// | 24 … 279 | `listen.address` as configured, filled up with zeros |
-/// | 280 … | the addresses that it resolves to, 24 bytes each: family (4 or 6), zero, scope,
-/// address |
+/// | 280 … | its addresses, 24 bytes each: family (4 or 6), zero, scope, address |
 struct ShmIdentity {
   static constexpr std::uint32_t kVersion = 1;
   static constexpr std::size_t kMaxAddresses = 64;

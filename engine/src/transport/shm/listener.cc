@@ -127,7 +127,7 @@ Status prepare_folder() {
   if (!S_ISDIR(status.st_mode)) return wrong(Code::kSystem).with_errno(ENOTDIR);
   if (status.st_uid != ::geteuid())
     return wrong(Code::kPermissionDenied).with_reason(Reason::kOtherUser);
-  // In a sticky folder of ours other users may add files, but not replace the socket.
+  // In this user's sticky folder other users may add files, but not replace the socket.
   if ((status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0)
     return wrong(Code::kPermissionDenied).with_reason(Reason::kWorldWritable);
   return {};

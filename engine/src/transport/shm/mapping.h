@@ -47,7 +47,7 @@ class Mapping {
   void await_populated() noexcept;
 
  private:
-  /// What to do with pages that the server does not have.
+  /// How to treat pages that the server does not have.
   enum class Missing : std::uint8_t { kLeave, kMake };
   void populate_range(std::size_t from, std::size_t to, int advice, Missing missing) noexcept;
 

@@ -1,4 +1,4 @@
-/// The estimate of engine/docs/hardware.md, "Sizing".
+/// The estimate of engine/docs/sizing.md.
 
 #include "server/translation_need.h"
 

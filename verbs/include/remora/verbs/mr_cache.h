@@ -75,7 +75,7 @@ struct MrCacheCounters {
   std::uint64_t hits = 0;
   std::uint64_t misses = 0;         ///< acquires that registered, kept or not
   std::uint64_t unkept = 0;         ///< of the misses: registered for one lease only
-  std::uint64_t refused = 0;        ///< acquires of what is not kept, with Unkept::kRefuse
+  std::uint64_t refused = 0;        ///< acquires of memory that is not kept (Unkept::kRefuse)
   std::uint64_t evictions = 0;      ///< registrations evicted for the budgets
   std::uint64_t superseded = 0;     ///< registrations that a longer one has replaced
   std::uint64_t unmapped = 0;       ///< invalidated by munmap, or by another mapping

@@ -85,7 +85,7 @@ enum class Reason : std::uint8_t {
   kHeld,            ///< another client holds the lock
   kNotRemora,       ///< the other side speaks another protocol
   kHttp,            ///< the other side speaks HTTP, as the metrics endpoint does
-  kLocalShortage,   ///< this process or its host has run out of what the call needs (errno says)
+  kLocalShortage,   ///< this process or its host lacks a resource of the call (errno says which)
   kForked,          ///< a parent process made the handle, before fork()
 };
 

@@ -72,7 +72,7 @@ enum remora_populate {
 /// Fill it with remora_engine_options_init(), then change fields. Strings are copied by
 /// remora_engine_open(). `rails` and `rdma` have the names and values of a URI's `rails=`,
 /// `traffic_class=`, `service_level=`, `pkey=`, `gid_index=`, `mtu=`, `timeout=`, `retry_count=`
-/// and `rnr_retry=`; what a URI says goes before them (engine/docs/hardware.md). Its many
+/// and `rnr_retry=`; what a URI says goes before them (engine/docs/fabric.md). Its many
 /// members are an exception: new options come at the end, and none is removed.
 typedef struct remora_engine_options {
   size_t size;              ///< set by remora_engine_options_init()
