@@ -219,7 +219,7 @@ class ConnectionRefusedError(Error, builtins.ConnectionRefusedError):
 
 
 class ConnectionLostError(Error, ConnectionError):
-    """The session ended; the operation had no effect that matters."""
+    """The session ended; the operation has changed nothing."""
 
     code = Code.CONNECTION_LOST
 
