@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that no class of the product has more than 25 data members, and no source 500 lines.
+"""Checks that no class of the product has more than 25 data members, no function a body of more than
+70 lines, and no source more than 500 lines.
 
 The members of a nested class count to the class around it; static ones do not count. A class that
 must have more says so in the comment above it: `exception: ` and the reason. Prints `file:line:
-what` for each class that is too large, and for each exception that is not needed. Sources of tests
-have at most 500 lines, too.
+what` for each class that is too large, and for each exception that is not needed. A function may
+have its exception in the same way, such as for a table. Functions and sources of tests have the same
+bounds.
 
 The classes are found by their text, without a compiler: a member is a statement in the body of a
 class that declares no function, type or static member.
@@ -17,6 +19,7 @@ import checks
 
 MEMBERS_MAX = 25
 LINES_MAX = 500
+BODY_MAX = 70
 SCOPE = ("engine/", "verbs/", "metrics/", "config/", "apps/")
 SOURCE = (".h", ".cc")
 EXCEPTION = re.compile(r"\bexception: +\S+ +\S+")
@@ -128,6 +131,36 @@ def classes_in(text):
                comment_above(lines, number))
 
 
+def functions_in(text):
+    """(number of its first line, lines of its body, comment above it) for each function."""
+    code, lines = DECORATION.sub(blank, UNREAD.sub(blank, text)), text.split("\n")
+    begin, brackets, skip, body = 0, 0, 0, None
+    for found in re.finditer(r"[{}();]", code):
+        char, place = found.group(0), found.start()
+        if skip:  # in a body, or in braces that open no scope
+            skip += {"{": 1, "}": -1}.get(char, 0)
+            if skip or body is None:
+                continue
+            # In a list of initializers, another one or the body follows.
+            if code[place + 1:place + 200].lstrip()[:1] not in (",", "{"):
+                first = begin + len(code[begin:body]) - len(code[begin:body].lstrip())
+                number = code.count("\n", 0, first)
+                yield number + 1, code.count("\n", body, place) + 1, comment_above(lines, number)
+                begin = place + 1
+            body = None
+        elif char == "{":
+            head = TEMPLATE.sub("", ACCESS.sub("", code[begin:place]).strip())
+            if brackets == 0 and (HEAD.match(head + " {") or re.match(r"(inline )?namespace\b|extern\b[ \t]*$", head)):
+                begin = place + 1
+            else:
+                skip = 1
+                body = place if brackets == 0 and "(" in head and not head.endswith("=") else None
+        elif char in "()":
+            brackets += 1 if char == "(" else -1
+        elif brackets == 0:
+            begin = place + 1
+
+
 def check_tree(root, paths):
     findings, checked = [], 0
     for path in sorted(paths):
@@ -139,6 +172,11 @@ def check_tree(root, paths):
         checked += 1
         if (lines := text.count("\n")) > LINES_MAX:
             findings.append(f"{path}:{LINES_MAX + 1}: {lines} lines, more than {LINES_MAX}: split it")
+        for line, body, comment in functions_in(text):
+            excepted = EXCEPTION.search(comment)
+            if body > BODY_MAX and not excepted:
+                findings.append(f"{path}:{line}: a function of {body} lines, more than {BODY_MAX}: "
+                                "split it, or say in its comment \"exception: \" and the reason")
         if path.startswith("tests/"):
             continue
         for name, line, members, comment in classes_in(text):
@@ -211,10 +249,40 @@ LONG = "int a;\n" * (LINES_MAX - 1)
 NOT_NEEDED = ("verbs/src/g.h", "/// exception: a reason\nclass A {\n" + members(25) + "\n};")
 
 
+def body(lines, indent=""):
+    """A body of so many lines, with what is no end of it."""
+    return "{\n" + f"{indent}  if (a) {{ b('}}'); }}  // }}\n" * (lines - 2) + f"{indent}}}"
+
+
+TOO_LONG = "a function of 71 lines"
+# A function of 71 lines, which begins in line 2, 3 or 4.
+LONG_FUNCTIONS = [
+    ("engine/src/a.cc", "int f(int a) " + body(71)),
+    ("engine/src/b.cc", "namespace a::b {\nint A::f() const noexcept(true) " + body(71) + "\n}"),
+    ("engine/src/a.h", "class A final : public B<int> {\n public:\n  int f() override " + body(71, "  ") + "\n};"),
+    ("verbs/src/a.cc", "A::A(int a)\n    : B{a}, m_{{1, 2}}, n_(3), o_{f()} " + body(71)),
+    ("verbs/src/b.cc", "template <typename T>\nauto f(T t, int u = {}) -> std::vector<int> " + body(71)),
+    ("tests/unit/a.cc", "TEST_F(A, DoesIt) " + body(71)),
+    ("tests/unit/b.cc", "/// exception: of another function\n\nbool operator()(int a) " + body(71)),
+    ("apps/cli/a.cc", "extern \"C\" {\nvoid f(void (*done)(int)) " + body(71) + "\n}"),
+]
+SHORT_FUNCTIONS = [
+    ("engine/src/c.cc", "int f() " + body(70)),
+    ("engine/src/d.cc", "/// exception: a table\nint f() " + body(71)),
+    ("engine/src/e.cc", "const std::map<int, int> kA = " + body(90) + ";"),
+    ("engine/src/f.cc", "INSTANTIATE(All, A, Values(B" + body(90) + "));"),
+    ("engine/src/g.cc", "class A {\n" + ("  int f() " + body(10) + "\n") * 9 + "};"),
+    ("tests/unit/c.cc", "namespace {\n" + ("void f() " + body(40) + "\n") * 3 + "}"),
+]
+
+
 def self_test():
     seeds = [checks.Seed(path, f"#pragma once\n{text}\n", TOO_MANY, range(2, 5))
              for path, text in SEEDED]
     seeds += [checks.Seed(path, f"#pragma once\n{text}\n") for path, text in CLEAN]
+    seeds += [checks.Seed(path, f"#pragma once\n{text}\n", TOO_LONG, range(2, 5))
+              for path, text in LONG_FUNCTIONS]
+    seeds += [checks.Seed(path, f"#pragma once\n{text}\n") for path, text in SHORT_FUNCTIONS]
     seeds.append(checks.Seed(*NOT_NEEDED, "is not needed", range(2, 3)))
     seeds += [checks.Seed(f"{folder}/a.cc", f"#pragma once\n{LONG}{more}", expected,
                           range(LINES_MAX + 1, LINES_MAX + 2))

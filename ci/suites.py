@@ -23,8 +23,11 @@ import checks
 
 CASES = 12
 LONGEST_S = 600
+# CTest begins with what costs most, so that nothing long begins last. A group costs as many as it has
+# cases, and what the costliest of them says; a program of its own, such as a script, this:
+PROGRAM_COST = 20
 # What a group has of its own, or what says nothing of how a case is to be run.
-OWN = {"TIMEOUT", "SKIP_REGULAR_EXPRESSION"}
+OWN = {"TIMEOUT", "SKIP_REGULAR_EXPRESSION", "COST"}
 TOGETHER = OWN | {"ENVIRONMENT", "LABELS", "WORKING_DIRECTORY"}
 
 
@@ -78,7 +81,7 @@ def grouped(tests):
         case = case_of(test)
         if case is None:
             lines += test_lines(test["name"], test.get("command", ["there-is-no-program"]),
-                                properties_of(test))
+                                {"COST": PROGRAM_COST, **properties_of(test)})
         else:
             members.setdefault(group_key(test, case), []).append((case, test))
     for cases in members.values():
@@ -99,7 +102,7 @@ def grouped(tests):
                        if word.startswith("--gtest_filter=") else word for word in first["command"]]
             properties = {each: value for each, value in properties_of(first).items()
                           if each != "SKIP_REGULAR_EXPRESSION"}
-            properties["COST"] = len(chosen)
+            properties["COST"] = len(chosen) + max(properties_of(test).get("COST", 0) for _, test in chosen)
             properties["TIMEOUT"] = min(LONGEST_S, sum(
                 properties_of(test).get("TIMEOUT", LONGEST_S) for _, test in chosen))
             lines += test_lines(group, command, properties)
@@ -132,6 +135,10 @@ def self_test():
     check("not one that is to be alone", [test("S.a"), test("S.b"), test("S.c", labels="alone")],
           [["S.a", "S.b"]])
     check("not one with a property of its own", [test("S.a"), test("S.b", RUN_SERIAL=True)], [])
+    check("with costs of their own", [test("S.a", COST=30), test("S.b")], [["S.a", "S.b"]])
+    text = "\n".join(grouped([test("S.a", COST=30.0), test("S.b"), test("S.*")])[0])
+    costs = re.findall(r"COST \[==\[(\d+)", text)
+    failed += checks.verdict(costs == [str(PROGRAM_COST), "32"], "suites: long tests begin first", f"got {costs}")
     check("not what is more than a case", [test("S.*"), test("S.*"), test("S.a:S.b")], [])
     many = [test(f"S.c{number}") for number in range(CASES + 1)]
     check("many are several groups, and each is in one of them", many,

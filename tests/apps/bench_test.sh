@@ -111,8 +111,8 @@ wrong "make 1024 runs; at most 256" --size "$many" --depth "$many"
 # Numbers that are none, or out of their range, of every option that takes one.
 for option in --seconds --warmup --linger --threads --lanes --batch --depth --size --offset --length \
   --spin --seed --timeout; do
-  for value in nan -nan inf -inf infinity -1 1e999 ''; do
-    run 2 "$option '$value' is refused" timeout 5 "$remora" bench "$(uri cache)" --metrics "$client_metrics" \
+  for value in nan inf -inf -1 1e999 ''; do
+    run 2 "$option '$value' is refused" timeout 60 "$remora" bench "$(uri cache)" --metrics "$client_metrics" \
       "$option=$value"
   done
 done

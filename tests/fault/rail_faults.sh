@@ -32,9 +32,11 @@ lanes_made() { grep -c "client lane: queue pair [0-9]* on $1:" "$work/load.err" 
 # has_made_lanes DEVICE COUNT: whether the load has made more than COUNT.
 has_made_lanes() { (($(lanes_made "$1") > $2)); }
 
-# start_load OPTION...
+# start_load OPTION... The deadline is more than a busy emulator needs to leave one rail for the other, and
+# less than the 29 s for which a sound device was once lost with the one that had gone.
 start_load() {
-  run_load --uri "remora://$address:7471/cache?transport=rdma&rails=2" --seed 11 --log debug "$@"
+  run_load --uri "remora://$address:7471/cache?transport=rdma&rails=2" --deadline-ms 10000 --seed 11 \
+    --log debug "$@"
   await 300 grep -q 'under way' "$work/load.err"
 }
 # judge_rails NAME: the load's own judgement, and the codes with which operations may end: what was
