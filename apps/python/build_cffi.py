@@ -40,7 +40,7 @@ def without_comments(text):
 
 
 def included(text):
-    """The headers of ours that a header includes, in order."""
+    """The headers of Remora that a header includes, in order."""
     return re.findall(r"^\s*#\s*include\s*<(remora/[\w./]+)>", text, re.MULTILINE)
 
 
@@ -82,7 +82,7 @@ def constants(text):
 
 
 def declarations(folder):
-    """What ffi.cdef() is given."""
+    """The text for ffi.cdef()."""
     parts = []
     for _, text in in_order(pathlib.Path(folder), MAIN_HEADER, {}):
         text = for_c(text)
@@ -108,7 +108,7 @@ def ffi_of(folder):
 
 
 def check(folder, symbols):
-    """Prints what the headers declare and the library does not export, and the other way round."""
+    """Prints functions that the headers declare and the library does not export, and the reverse."""
     declared = functions(declarations(folder))
     exported = {word for line in pathlib.Path(symbols).read_text(encoding="utf-8").splitlines()
                 for word in re.findall(r"\bremora_\w+", line.partition("#")[0])}

@@ -60,7 +60,7 @@ def installed(tree, prefix):
 
 
 def fill(tree, prefix, into, version, tag):
-    """What the wheel holds, in the folder `into`."""
+    """Fills the folder `into` with the files of the wheel."""
     shutil.copytree(installed(tree, prefix), into / "remora")
     library, = prefix.rglob("libremora.so.0")
     shutil.copy(library, into / "remora" / library.name)  # the file that the link names

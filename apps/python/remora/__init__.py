@@ -8,7 +8,7 @@
         print(region.read(4096, 5))
 
 Region has the blocking operations, Region.queue() many in flight, Region.async_queue() coroutines for
-asyncio. Every error is a remora.Error, of a class for its code, and says what to do.
+asyncio. Every error is a remora.Error, of a class for its code, and names the remedy.
 
 The GIL is released in every call of the library, so other Python threads run while one waits or
 copies. After fork() a child makes a client of its own: ForkedError.

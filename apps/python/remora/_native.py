@@ -1,4 +1,4 @@
-"""The functions of the C API, and what every call of them needs.
+"""The functions of the C API, and the objects that every call of them needs.
 
 cffi releases the GIL around each call of a function of `lib` and takes it again before the result is
 converted: other Python threads run while a call waits for a server or copies bytes.
@@ -90,11 +90,11 @@ def closed_error(what: str) -> errors.Error:
 
 
 def place(kind: str) -> Any:
-    """NULL, until a function of the C API puts what it makes into it: an object of `kind`, or a
-    "text". What stands in it is freed when nothing refers to the place any more.
+    """NULL, until a function of the C API stores its result in it: an object of `kind`, or a "text".
+    The result is freed when nothing refers to the place any more.
 
-    A signal handler may raise as soon as such a function has returned. It finds the place made, so
-    that what the function has made is freed.
+    A signal handler may raise as soon as such a function has returned. The place exists by then, so
+    that the result is freed.
     """
     made = ffi.new("char**" if kind == "text" else f"remora_{kind}**")
     return ffi.gc(made, getattr(lib, f"remora_py_end_{kind}"))
@@ -136,7 +136,7 @@ class Handle:
         return not self._owned
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What `function` returns, its first argument being the handle."""
+        """Calls `function` with the handle as its first argument, and returns its result."""
         try:
             used = self._owned[0]
         except IndexError:

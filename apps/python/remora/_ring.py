@@ -1,8 +1,8 @@
 """One queue of the C API, with the buffers of its operations.
 
 A Ring holds every buffer from before an operation is taken until its completion is there. When the
-Ring ends, by close(), by being dropped or with the interpreter, the C API first waits for what is in
-flight; the buffers are released after that.
+Ring ends, by close(), by being dropped or with the interpreter, the C API first waits for the
+operations in flight; the buffers are released after that.
 
 Waits are slices of SLICE_NS: between two of them, and at once where a signal comes, the interpreter
 runs signal handlers. cffi releases the GIL around each call of a function of `lib`.
@@ -60,7 +60,7 @@ class Completion:
 
 
 class Operation:
-    """One operation that a queue has taken, and what must live as long as it."""
+    """One operation that a queue has taken, with the objects that must live as long as it."""
 
     __slots__ = ("buffer", "data", "tag", "ticket")
 
@@ -72,7 +72,7 @@ class Operation:
 
 
 def _end(owned: list[Any], held: dict[int, Operation], lock: threading.Lock) -> bool:
-    """Waits for what is in flight, then releases the buffers. False: another thread is in a call."""
+    """Waits for all operations, then releases the buffers. False: another thread is in a call."""
     if lock.locked():
         return False  # at the end of the interpreter: a daemon thread, whose frames keep the buffers
     with lock:
@@ -196,8 +196,8 @@ class Ring:
         return None if at == 2**64 - 1 else at
 
     def _collect(self) -> None:
-        """Makes Completions of what C has written. A signal handler may raise wherever a function is
-        called: what is left is collected by the next call."""
+        """Makes Completions of those that C has written. A signal handler may raise wherever a function
+        is called: the next call collects the rest."""
         for index in range(self._count[0]):
             ended = self._completions[index]
             key = ended.tag
@@ -249,8 +249,8 @@ class Ring:
             while self._step(0, 0) == self._capacity:
                 pass
 
-    # What a handler raises, or another thread does, comes where a function is called. None is called
-    # between the point at which completions leave the ring and the return: they arrive, or stay.
+    # A signal handler raises, and another thread runs, only where a function is called. No function is
+    # called between the removal of completions from the ring and the return: they arrive, or stay.
 
     def _hand_out(self) -> list[Any]:
         handed = self._ready[self._handed:]
@@ -273,8 +273,8 @@ class Ring:
         return completion
 
     def give_up(self, seconds: float) -> bool:
-        """Cancels what was not posted and waits for the rest, `seconds` at most; the results are
-        dropped. Whether nothing is in flight any more, so that the queue may be used again."""
+        """Cancels operations that were not posted and waits for the rest, `seconds` at most; drops the
+        results. True: nothing is in flight any more, and the queue may be used again."""
         if not self._held:
             self._drop_ended()
             return not self.closed
@@ -295,8 +295,8 @@ class Ring:
             return True
 
     def close(self) -> None:
-        """Waits for what is in flight (its deadline plus two seconds at most), drops the results and
-        releases the buffers. May be called again. Errors: BusyError."""
+        """Waits for the operations in flight (their deadline plus two seconds at most), drops the
+        results and releases the buffers. May be called again. Errors: BusyError."""
         if not self._owned:
             return
         if not _end(self._owned, self._held, self._lock):
@@ -308,7 +308,7 @@ class Ring:
 
 
 class QueueBase:
-    """What Queue and AsyncQueue have in common."""
+    """The common base of Queue and AsyncQueue."""
 
     _ring: Ring
 

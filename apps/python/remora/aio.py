@@ -1,7 +1,7 @@
 """Operations as coroutines of an asyncio loop.
 
 The loop waits for the event descriptor of one queue, and for its next deadline: no thread is started,
-and what tasks ask for between two turns of the loop is sent at once.
+and the operations that tasks begin in one iteration of the loop are sent together.
 """
 
 from __future__ import annotations
@@ -96,19 +96,19 @@ class AsyncQueue(QueueBase):
         return await self._run(lib.remora_queue_fetch_add, None, None, offset, delta & UINT64)
 
     async def aclose(self) -> None:
-        """Waits, without blocking the loop, until what is in flight has ended, then closes."""
+        """Waits, without blocking the loop, until all operations have ended, then closes."""
         try:
             if len(self._ring) and not self._broken:
                 if self._submit_at is not None:
                     self._submit_at.cancel()
-                self._submit()  # also what was left when a signal handler raised
+                self._submit()  # also operations left when a signal handler raised
             while len(self._ring) and not self._broken:
                 await self._idle.wait()
         finally:
             self.close()
 
     def close(self) -> None:
-        """Closes now: blocks until what is in flight has ended; tasks that wait for it get
+        """Closes now: blocks until all operations have ended; tasks that wait for one get
         ClosedError. Call it in the thread of the loop, or when the loop is closed."""
         self._stop()
         for handle in (self._timer, self._submit_at):
@@ -119,7 +119,7 @@ class AsyncQueue(QueueBase):
         self._fail(waiting, errors.make(errors.Code.CLOSED, errors.Reason.NONE,
                                         "the queue was closed while a task waited for it"))
         if not self._loop.is_closed():
-            self._room.release()  # a task that waits for room is refused, and lets the next one go on
+            self._room.release()  # a task that waits for room is refused, and wakes the next one
 
     async def __aenter__(self) -> AsyncQueue:
         return self
@@ -159,7 +159,7 @@ class AsyncQueue(QueueBase):
         return await future
 
     def _submit(self) -> None:
-        """Sends what tasks have asked for in this turn of the loop."""
+        """Sends the operations that tasks have begun in this iteration of the loop."""
         self._submit_at = None
         try:
             self._ring.submit()

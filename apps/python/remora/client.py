@@ -152,7 +152,7 @@ class Client:
 
     @property
     def server(self) -> ServerInfo:
-        """What the server told when the client connected."""
+        """The server's description of itself when the client connected."""
         info, error = sized("remora_server_info"), new_error()
         check(self._session.call(lib.remora_session_server, info, error), error)
         return ServerInfo.of(info)
@@ -163,7 +163,7 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """False while the engine connects again, and for good once the session has ended."""
+        """False while the engine connects again, and after the session has ended for good."""
         return bool(self._session.call(lib.remora_session_connected))
 
     def status(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class Client:
         return self._text(lib.remora_engine_metrics)
 
     def close(self) -> None:
-        """Closes its regions and their queues, which waits for what they have in flight, and the
+        """Closes its regions and their queues, after their operations have ended, and the
         connection. May be called again. Errors: BusyError (another thread is in a call of a queue)."""
         for region in list(self._regions):
             region.close()

@@ -1,6 +1,6 @@
 """Exceptions: one class for each code of the C API, all below Error.
 
-Each carries the text of the library: what failed, where, why, and what to do about it.
+Each carries the text of the library: the failure, its place, its cause and the remedy.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Error(Exception):
     #: Which bytes of a region; None where it is no operation on bytes.
     offset: int | None = None
     length: int | None = None
-    #: What was asked for, and the bound that it exceeds; None: no bound.
+    #: The number of the request, and the bound that it exceeds; None: no bound.
     asked: int | None = None
     allowed: int | None = None
 
@@ -219,7 +219,7 @@ class ConnectionRefusedError(Error, builtins.ConnectionRefusedError):
 
 
 class ConnectionLostError(Error, ConnectionError):
-    """The session ended; the operation had no effect that matters."""
+    """The session ended; the operation has changed nothing."""
 
     code = Code.CONNECTION_LOST
 

@@ -1,4 +1,4 @@
-"""Many operations in flight: fill a queue, then iterate over what has ended."""
+"""Many operations in flight: fill a queue, then iterate over its completions."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class Queue(QueueBase):
         self._region = region
 
     def barrier(self) -> None:
-        """What is taken after it is sent when everything taken before has ended."""
+        """Operations taken after it are sent when all taken before it have ended."""
         self._ring.barrier()
 
     def submit(self) -> None:
-        """Sends what was taken. Over shm the bytes are copied in this call."""
+        """Sends the operations taken so far. Over shm this call copies the bytes."""
         self._ring.submit()
 
     def cancel(self, ticket: int) -> None:
@@ -121,7 +121,7 @@ class Queue(QueueBase):
         return not self._ring.has_room
 
     def close(self) -> None:
-        """Waits for what is in flight, drops the results and releases the buffers. Errors: BusyError
+        """Waits for its operations, drops the results and releases the buffers. Errors: BusyError
         (another thread is in a call of the queue)."""
         self._ring.close()
 

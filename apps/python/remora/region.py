@@ -25,7 +25,7 @@ CHUNK = 8 << 20
 CHUNKS_IN_FLIGHT = 4
 #: Queues that are kept for later blocking calls.
 IDLE_MAX = 8
-#: How long a call that is interrupted waits for what it has in flight.
+#: How long a call that is interrupted waits for its operations in flight.
 GIVE_UP_S = 0.05
 
 
@@ -40,9 +40,9 @@ class Region:
     run meanwhile. A read or write of more than 8 MiB is several operations: each has the deadline,
     and where one fails, the error says which bytes, and others may have been written.
 
-    After Ctrl-C a call raises KeyboardInterrupt within about 0.1 s. What it had in flight has been
-    cancelled or has ended by then. Where the server does not answer it has not: the region then keeps
-    the buffer until it has ended; do not use the buffer before close().
+    After Ctrl-C a call raises KeyboardInterrupt within about 0.1 s. Its operations have been cancelled
+    or have ended by then. Where the server does not answer, they have not: the region then keeps the
+    buffer until they have ended; do not use the buffer before close().
 
     Threads: any number at once. Errors of all operations: OutOfRangeError, NoRightError,
     InvalidArgumentError (nothing was sent); TimedOutError, ConnectionLostError, StaleRegionError
@@ -93,15 +93,15 @@ class Region:
 
     def compare_swap(self, offset: int, expected: int, desired: int, *,
                      deadline: float | None = None) -> int:
-        """Puts `desired` into the 8 bytes at `offset`, a multiple of 8, if `expected` stands there.
-        Returns what stood there: equal to `expected` means swapped. Values are modulo 2**64.
+        """Puts `desired` into the 8 bytes at `offset`, a multiple of 8, if they are `expected`.
+        Returns the previous value: equal to `expected` means swapped. Values are modulo 2**64.
         Errors: also MisalignedError, WrongAtomicDomainError."""
         return self._run(lib.remora_queue_compare_swap, deadline, offset, expected & UINT64,
                          desired & UINT64)
 
     def fetch_add(self, offset: int, delta: int, *, deadline: float | None = None) -> int:
         """Adds `delta`, which may be negative, to the 8 bytes at `offset`, a multiple of 8. Returns
-        what stood there before. Values are modulo 2**64. Errors: as compare_swap()."""
+        the previous value. Values are modulo 2**64. Errors: as compare_swap()."""
         return self._run(lib.remora_queue_fetch_add, deadline, offset, delta & UINT64)
 
     # Many operations in flight.
@@ -152,35 +152,36 @@ class Region:
 
     @property
     def info(self) -> RegionInfo:
-        """What the server said when the region was opened."""
+        """The region as the server described it when it was opened."""
         info, error = sized("remora_region_info"), new_error()
         check(self._handle.call(lib.remora_region_info_of, info, error), error)
         return RegionInfo.of(info)
 
     def fence(self) -> Region:
         """A new grant of the region with the same rights, after the server has revoked every older
-        one, this one too. Blocks for the server, at most `control_deadline`, also for Ctrl-C.
+        one, also this one. Blocks for the server, at most `control_deadline`, also for Ctrl-C.
         Errors: BusyError (over shm: a client that has it mapped does not answer)."""
         made = Handle.made_by("region", "region", self._handle, lib.remora_region_fence)
         return Region(self._client, self._name, made, self._spin_ns)
 
     def reopen(self) -> tuple[Region, bool]:
-        """Opens it once more, after StaleRegionError, ConnectionLostError or a revoked grant; and
-        whether the memory is that of before, with what was written to it. Blocks as fence()."""
+        """Opens it again, after StaleRegionError, ConnectionLostError or a revoked grant. The bool says
+        whether it has the same memory as before, with its contents. Blocks as fence()."""
         same = ffi.new("int*")
         made = Handle.made_by("region", "region", self._handle, lib.remora_region_reopen,
                               behind=(same,))
         return Region(self._client, self._name, made, self._spin_ns), bool(same[0])
 
     def settled(self, deadline: float = 10.0) -> None:
-        """Blocks, `deadline` seconds at most, until nothing that has ended as IndeterminateError can
-        take effect any more. Errors: ConnectionLostError (that cannot be known)."""
+        """Blocks, `deadline` seconds at most, until no operation that has ended as
+        IndeterminateError can take effect any more. Errors: ConnectionLostError (this cannot be
+        known)."""
         error = new_error()
         check(self._handle.call(lib.remora_region_settled, nanoseconds(deadline), error), error)
 
     def close(self) -> None:
-        """Closes its queues, which waits for what they have in flight, and ends the grant. May be
-        called again. A call in another thread ends as usual. Errors: BusyError (another thread is in
+        """Closes its queues, after their operations have ended, and ends the grant. May be called
+        again. A call in another thread ends as usual. Errors: BusyError (another thread is in
         a call of one of its queues)."""
         for queue in list(self._queues):
             queue.close()
@@ -259,7 +260,7 @@ class Region:
 
 def transfer_chunks(ring: Ring, call: Callable[..., int], buffer: Any, data: Any,
                     offset: int) -> None:
-    """A long read or write. After an error nothing more is sent; what is in flight ends first."""
+    """A long read or write. After an error nothing more is sent; operations in flight end first."""
     start, length = 0, len(data)
     failure: errors.Error | None = None
     while len(ring) or (start < length and failure is None):

@@ -82,7 +82,7 @@ class RegionInfo:
 
 @dataclasses.dataclass(frozen=True)
 class ServerInfo:
-    """What a server has told of itself. Sizes are bytes."""
+    """A server's description of itself. Sizes are bytes."""
 
     name: str
     boot_id: int

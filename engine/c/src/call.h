@@ -1,6 +1,6 @@
 #pragma once
 
-/// One call of the C API: its arguments are checked, its exceptions caught, its error handed over.
+/// One call of the C API: checks its arguments, catches its exceptions and hands over its error.
 
 #include <algorithm>
 #include <chrono>
@@ -28,12 +28,13 @@ namespace remora::c {
 [[nodiscard]] constexpr int to_code(Code code) noexcept { return static_cast<int>(code) + 1; }
 [[nodiscard]] constexpr int to_reason(Reason reason) noexcept { return static_cast<int>(reason); }
 
-/// Fills the caller's struct, where there is one that can be filled; the code of `error`.
+/// Fills the caller's struct, if it has given one that can be filled; returns the code of `error`.
 int hand_over(const Error& error, remora_error* to) noexcept;
-/// In place of the message that hand_over() has written.
+/// Replaces the message that hand_over() has written.
 void replace_message(std::string_view message, remora_error* to) noexcept;
 
-/// Time of a caller; longer than any clock can count is the longest that can be added to one.
+/// A duration from the caller. A value longer than any clock can count becomes the longest that can
+/// be added to a time.
 [[nodiscard]] constexpr std::chrono::nanoseconds duration(std::uint64_t ns) noexcept {
   constexpr std::uint64_t kLongest = std::numeric_limits<std::int64_t>::max() / 4;
   return std::chrono::nanoseconds{static_cast<std::int64_t>(std::min(ns, kLongest))};
@@ -54,7 +55,7 @@ class Call {
  public:
   Call(Operation operation, remora_error* error) noexcept : operation_{operation}, error_{error} {}
 
-  /// The handles and pointers of the caller. The first that is wrong is the end of the call.
+  /// Checks the handles and pointers of the caller. The first one that is wrong ends the call.
   template <typename T>
   Call& on(const T* handle) noexcept {
     if (!is_live(handle)) [[unlikely]]
@@ -99,7 +100,7 @@ class Call {
     return *this;
   }
 
-  /// `body` returns a Status. The code of the call.
+  /// Runs `body`, which returns a Status; returns its code.
   template <typename Body>
   int run(const Body& body) noexcept {
     if (code_ != REMORA_OK) [[unlikely]]
@@ -132,7 +133,7 @@ class Call {
   int code_ = REMORA_OK;
 };
 
-/// Copies what both know of a struct that the library fills in.
+/// Copies the fields that both know into a struct that the library fills in.
 template <typename T>
 void fill(T* to, T value) noexcept {
   if (to == nullptr) return;
@@ -152,7 +153,7 @@ inline Status hand_over_text(std::string_view text, char** to, std::size_t* leng
   return {};
 }
 
-/// The whole call of a function that gives its caller a text of `handle`. `length` may be null.
+/// The whole call of a function that returns a text of `handle`. `length` may be null.
 template <typename Handle, typename Text>
 int give_text(Call call, const Handle* handle, char** to, std::size_t* length,
               const Text& text) noexcept {
@@ -161,7 +162,7 @@ int give_text(Call call, const Handle* handle, char** to, std::size_t* length,
   });
 }
 
-/// Makes a handle of a Result's value, or hands on its error.
+/// Makes a handle of a Result's value, or hands over its error.
 template <typename Handle, typename Value>
 Status make_handle(Result<Value>&& value, Handle** to) {
   if (!value) return value.error();

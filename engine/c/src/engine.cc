@@ -20,7 +20,7 @@
 namespace remora::c {
 namespace {
 
-/// Calls `copy` with each number that the options of C and those of the engine have in common.
+/// Calls `copy` with each number that the options of C and of the engine have in common.
 template <typename InC, typename InEngine, typename Copy>
 void copy_numbers(InC& in_c, InEngine& in_engine, const Copy& copy) noexcept {
   copy(in_c.operation_deadline_ns, in_engine.operation_deadline);
@@ -83,7 +83,7 @@ Status put_key(const remora_engine_options& from, EngineOptions& to, Operation o
   return {};
 }
 
-/// 0 and 1 of a field; other numbers are kept for later.
+/// A flag of a field, 0 or 1; other numbers are reserved.
 Status put_flag(std::uint32_t from, bool& to, Operation field, Operation operation) {
   if (from > 1)
     return Error{Code::kInvalidArgument, operation}.with_subject(field.text()).with_limit(from, 1);
@@ -95,7 +95,7 @@ static_assert(static_cast<int>(Populate::kNone) == REMORA_POPULATE_NONE &&
               static_cast<int>(Populate::kLazy) == REMORA_POPULATE_LAZY &&
               static_cast<int>(Populate::kNow) == REMORA_POPULATE_NOW);
 
-/// What concerns rdma, and how regions over shm are mapped.
+/// The options of rdma, and of the mappings of regions over shm.
 Status put_transports(const remora_engine_options& from, EngineOptions& to, Operation operation) {
   if (from.populate > REMORA_POPULATE_NOW)
     return Error{Code::kInvalidArgument, operation}
@@ -139,7 +139,7 @@ Result<EngineOptions> to_options(const remora_engine_options& from, Operation op
   return to;
 }
 
-/// An empty one: as at first.
+/// An empty `sink` restores the default.
 Status set_sink(LogSink sink, int level, Operation operation) {
   if (level < REMORA_LOG_DEBUG || level > REMORA_LOG_WARNING)
     return Error{Code::kInvalidArgument, operation}.with_subject("level");

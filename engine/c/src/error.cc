@@ -1,4 +1,4 @@
-// Codes, the whole error, and what a call does with exceptions and wrong arguments.
+// Codes, the whole error, and how a call handles exceptions and wrong arguments.
 
 #include <array>
 #include <atomic>
@@ -28,7 +28,7 @@ struct Sweep {
 };
 const Sweep g_sweep;
 
-/// A text that its caller finds in static memory: with a final 0.
+/// The texts of an enum in static memory, each with a final 0.
 template <typename Enum, std::size_t N>
 std::array<std::string_view, N> names_of() {
   std::array<std::string_view, N> names;
@@ -45,8 +45,8 @@ void retire(void* memory) noexcept {
 
 namespace {
 
-/// A struct up to `message` is filled, also where later versions of the library know more fields: a
-/// program that was compiled before them has a smaller struct.
+/// A struct up to `message` is filled, also where a later version of the library has more fields: a
+/// program that was compiled with an earlier version has a smaller struct.
 constexpr std::size_t kFillableBytes =
     offsetof(remora_error, message) + sizeof(remora_error::message);
 static_assert(kFillableBytes == sizeof(remora_error),

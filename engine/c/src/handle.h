@@ -2,9 +2,9 @@
 
 /// The objects behind the opaque pointers of the C API.
 ///
-/// Each begins with a word that says of which kind it is. Freeing a handle destroys what it holds
-/// and changes that word; its memory stays until 256 other handles have been freed, so that a call
-/// with a freed handle is refused instead of reading what another object has written there.
+/// Each begins with a word that states its kind. Freeing a handle destroys what it holds and
+/// changes that word; its memory stays until 256 other handles have been freed, so that a call with
+/// a freed handle is refused instead of reading the bytes of another object.
 
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +47,7 @@ template <typename T>
 /// works in a child of fork(2).
 void retire(void* memory) noexcept;
 
-/// For `..._free`: what is no live handle is left alone.
+/// For `..._free`: a pointer that is no live handle is ignored.
 template <typename T>
 void free_handle(T* handle) noexcept {
   if (!is_live(handle)) return;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What stands behind each opaque pointer.
+/// The objects behind each opaque pointer.
 
 #include <cstddef>
 #include <memory>
@@ -60,7 +60,7 @@ struct remora_memory : remora::c::Handle {
         length{memory.bytes().size()},
         local{remora::Target{memory, 0, 0}.memory()} {}
   remora::RegisteredMemory memory;
-  /// What queues read of it: one cache line.
+  /// The fields that queues read: one cache line.
   std::byte* base;
   std::size_t length;
   remora::detail::LocalMemory* local;
@@ -75,7 +75,7 @@ struct remora_slots : remora::c::Handle {
   std::shared_ptr<remora::SlotPool> pool;
   std::byte* base = nullptr;  ///< of the first slot
   std::size_t stride_bytes = 0;
-  std::vector<remora::Slot> out;  ///< by index; those that are in the pool are empty
+  std::vector<remora::Slot> out;  ///< by index; empty while the slot is in the pool
   struct Free {
     void operator()(remora_memory* handle) const noexcept { remora::c::free_handle(handle); }
   };
@@ -101,7 +101,7 @@ struct remora_view : remora::c::Holder<remora::c::Kind::kView, remora::RegionVie
 
 namespace remora::c {
 
-/// The bytes of an operation: those of `memory` where there is one. Bytes outside of it make the
+/// The bytes of an operation: those of `memory` where it is given. Bytes outside of it make the
 /// operation fail with kOutOfRange.
 [[nodiscard, gnu::always_inline]] inline Target target_of(void* data, std::size_t length,
                                                           const remora_memory* memory) noexcept {
@@ -116,7 +116,7 @@ namespace remora::c {
   return {memory->memory, static_cast<std::size_t>(bytes - memory->memory.bytes().data()), length};
 }
 
-/// A piece is what the engine has for one.
+/// A piece has the layout of the engine's piece.
 static_assert(sizeof(remora_piece) == sizeof(Target) && alignof(remora_piece) == alignof(Target));
 static_assert(sizeof(remora_piece) == sizeof(Source) && alignof(remora_piece) == alignof(Source));
 static_assert(std::is_trivially_copyable_v<Target> && std::is_trivially_copyable_v<Source>);

@@ -1,5 +1,5 @@
-// A program that has another protobuf linked into it, and exports its functions, gives them to
-// every library that it loads without RTLD_DEEPBIND. Of the same version they are as good as ours.
+// A program that is linked with another protobuf, and exports its functions, passes them to every
+// library that it loads without RTLD_DEEPBIND. Functions of the same version are no problem.
 
 #include "libraries.h"
 
@@ -24,7 +24,7 @@ bool is_our_protobuf() noexcept {
 #ifdef REMORA_PROTOBUF_THROWS
   using google::protobuf::SetLogHandler;
   using google::protobuf::internal::VerifyVersion;
-  // Versions from 22 on have no SetLogHandler, and end the process instead of throwing an
+  // Protobuf from version 22 on has no SetLogHandler, and ends the process instead of throwing an
   // exception.
   if (file_of(&SetLogHandler) != file_of(&VerifyVersion)) return false;
   try {

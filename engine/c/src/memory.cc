@@ -16,12 +16,12 @@ remora_slots::remora_slots(remora::SlotPool&& made)
     : Handle{kKind},
       pool{std::make_shared<remora::SlotPool>(std::move(made))},
       out(pool->slot_count()) {
-  // The pool is new: it gives its slots in the order in which they lie.
+  // The pool is new: it hands out its slots in the order of their addresses.
   constexpr std::size_t kAlignment = 64;
   stride_bytes = (pool->slot_bytes() + kAlignment - 1) / kAlignment * kAlignment;
   remora::Slot first = pool->take();
   base = first.bytes().data();
-  // One that shares the slab with its pool.
+  // A slot that shares the slab with its pool.
   remora::detail::LocalMemory* const local = remora::Target{first}.memory();
   memory.reset(new remora_memory{
       remora::RegisteredMemory{std::shared_ptr<remora::detail::LocalMemory>{pool, local}}});
@@ -61,12 +61,12 @@ void* remora_slots_take(remora_slots* slots) noexcept {
 
 int remora_slots_return(remora_slots* slots, void* slot) noexcept {
   if (!is_live(slots)) return Call{"remora_slots_return", nullptr}.on(slots).code();
-  // Below the first slot it wraps, and is refused.
+  // An address below the first slot wraps, and is refused.
   const std::size_t place = static_cast<std::size_t>(static_cast<std::byte*>(slot) - slots->base);
   const std::size_t index = place / slots->stride_bytes;
   if (index >= slots->out.size() || place % slots->stride_bytes != 0 || !slots->out[index])
     return REMORA_INVALID_ARGUMENT;
-  // Its place is empty before another thread can take the slot.
+  // Its element is empty before another thread can take the slot.
   const remora::Slot back = std::move(slots->out[index]);
   return REMORA_OK;
 }

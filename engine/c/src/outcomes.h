@@ -1,7 +1,7 @@
 #pragma once
 
-/// Calls with many pairs, of a region and of a queue: a pair of C is what the engine has for one,
-/// and an outcome of the engine becomes one of C.
+/// Calls with many pairs, of a region and of a queue: a pair of C has the layout of the engine's
+/// pair, and an outcome of the engine becomes one of C.
 
 #include <algorithm>
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace remora::c {
 
-// A pair is what the engine has for one.
+// A pair has the layout of the engine's pair.
 static_assert(sizeof(remora_pair) == sizeof(ReadPair) && sizeof(remora_pair) == sizeof(WritePair) &&
               alignof(remora_pair) == alignof(ReadPair) &&
               offsetof(remora_pair, piece) == offsetof(ReadPair, into) &&
@@ -59,7 +59,8 @@ class Outcomes {
   [[nodiscard]] std::span<ManyOutcome> for_engine() const noexcept {
     return {reinterpret_cast<ManyOutcome*>(each_), count_};
   }
-  /// Before a call that the engine may refuse as a whole: finish() then sees that it wrote nothing.
+  /// Before a call that the engine may refuse as a whole: finish() then sees that the engine wrote
+  /// nothing.
   void mark() const noexcept {
     if (count_ != 0) std::memcpy(static_cast<void*>(each_), kUnwritten.data(), kUnwritten.size());
   }
@@ -71,10 +72,10 @@ class Outcomes {
     else
       convert();
   }
-  /// Makes of what the engine has written what the caller reads.
+  /// Converts the engine's outcomes to those of the caller.
   void convert() const noexcept {
     const auto* const bytes = reinterpret_cast<const unsigned char*>(each_);
-    // From the end: no place is written before the engine's outcome in it has been read.
+    // From the end: no element is written before the engine's outcome in it has been read.
     for (std::size_t i = count_; i-- > 0;) {
       ManyOutcome outcome;
       std::memcpy(&outcome, bytes + i * sizeof outcome, sizeof outcome);

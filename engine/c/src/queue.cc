@@ -1,4 +1,4 @@
-// The queue. Each operation crosses these functions: unit_c_cost counts their instructions.
+// The queue. Each operation passes through these functions: unit_c_cost counts their instructions.
 
 #include <algorithm>
 #include <atomic>
@@ -49,7 +49,8 @@ struct remora_queue : remora::c::Handle {
   remora_queue(const remora_queue&) = delete;
   remora_queue& operator=(const remora_queue&) = delete;
 
-  /// What a wait has found and the caller's array had no room for: kept until a later call.
+  /// Completions that a wait has found and the caller's array had no room for: kept until a later
+  /// call.
   struct Found {
     Completions completions;
     Completion* next;
@@ -74,7 +75,7 @@ struct remora_queue : remora::c::Handle {
     return true;
   }
 
-  /// A call that returns completions, from its beginning to its end: all below belongs to it.
+  /// A call that returns completions, from its beginning to its end: the fields below belong to it.
   class Collecting {
    public:
     explicit Collecting(remora_queue& queue) noexcept
@@ -101,19 +102,20 @@ struct remora_queue : remora::c::Handle {
     Found found;  ///< while has_found
   };
   std::vector<Failed> failed;
-  /// Of each operation in flight that is a group of pairs: where its outcomes go. By the place in
-  /// the queue that tickets begin with; empty before the first group whose outcomes are wanted.
+  /// For each operation in flight that is a group of pairs: the array for its outcomes. By the
+  /// place in the queue that tickets begin with; empty before the first group with wanted outcomes.
   std::vector<Outcomes> wanted;
 };
 
 namespace {
 
-/// A ticket's word, as CompletionValues has it; 0 where nothing was taken.
+/// The word of a ticket, as CompletionValues has it; 0 where nothing was taken.
 [[gnu::always_inline]] inline std::uint64_t word_of(Ticket ticket) noexcept {
   return std::bit_cast<std::uint64_t>(ticket);
 }
 
-/// `body` gives the queue an operation. The word of its ticket; 0 where the queue cannot be used.
+/// `body` gives an operation to the queue. Returns the word of its ticket; 0 where the queue cannot
+/// be used.
 template <typename Body>
 [[gnu::always_inline]] inline std::uint64_t take(remora_queue* queue, const Body& body) noexcept {
   if (!is_live(queue)) [[unlikely]]
@@ -121,8 +123,7 @@ template <typename Body>
   return word_of(body(queue->queue));
 }
 
-/// The bytes of an operation, of which there is none for a handle that cannot be used: the
-/// operation then fails.
+/// The bytes of an operation; empty for a handle that cannot be used, so that the operation fails.
 [[nodiscard]] Target checked_target(void* data, std::size_t length,
                                     const remora_memory* memory) noexcept {
   if (memory != nullptr && !is_live(memory)) return std::span<std::byte>{};
@@ -142,8 +143,8 @@ template <typename Body>
   return queue != nullptr && bits % alignof(remora_queue) == 0 &&
          queue->kind == remora_queue::kKind;
 }
-/// Whether the bytes lie in memory that this process has registered: then they are what the engine
-/// takes, as they stand. `memory` is aligned.
+/// Whether the bytes lie in memory that this process has registered: then the engine can take them
+/// without a change. `memory` is aligned.
 [[nodiscard, gnu::always_inline]] inline bool lies_within(const void* data, std::size_t length,
                                                           const remora_memory& memory) noexcept {
   if (memory.kind != remora_memory::kKind || memory.made_in != remora::detail::this_process())
@@ -152,7 +153,7 @@ template <typename Body>
   return offset <= memory.length && length <= memory.length - offset;
 }
 
-// Wrong arguments: each has its completion, unless the queue cannot be used.
+// Wrong arguments: each operation gets its completion, unless the queue cannot be used.
 [[gnu::cold, gnu::noinline]] std::uint64_t read_closely(remora_queue* queue, std::uint64_t offset,
                                                         void* into, std::size_t length,
                                                         const remora_memory* memory,
@@ -193,7 +194,7 @@ static_assert(sizeof(remora_completion) == sizeof(CompletionValues) &&
               offsetof(remora_completion, old_value) == offsetof(CompletionValues, old_value) &&
               offsetof(remora_completion, code) == offsetof(CompletionValues, outcome));
 
-/// Takes a group of pairs; `body` gives it to the queue. 0: nothing was taken.
+/// Takes a group of pairs, which `body` gives to the queue. Returns 0 where nothing was taken.
 template <typename Pair, typename Body>
 std::uint64_t take_many(remora_queue* queue, const Pair* pairs, std::size_t count,
                         remora_pair_outcome* each, const Body& body) noexcept {
@@ -212,14 +213,14 @@ std::uint64_t take_many(remora_queue* queue, const Pair* pairs, std::size_t coun
     std::exchange(queue.wanted[each.ticket >> 32U], {}).convert();
 }
 
-/// Hands over what was found, as far as there is room; how many.
+/// Hands over the completions found, as far as the array has room; returns their number.
 std::size_t hand_over_found(remora_queue& queue, remora_completion* to,
                             std::size_t capacity) noexcept {
   if (!queue.has_found) return 0;
   remora_queue::Found& found = queue.found;
   const auto left = static_cast<std::size_t>(found.completions.end() - found.next);
   const std::span<const Completion> some{found.next, std::min(capacity, left)};
-  // What it writes for one that is ok is what a caller gets.
+  // The engine writes a completion that is ok in the layout of the caller.
   if (!remora::detail::read_values(some, reinterpret_cast<CompletionValues*>(to))) [[unlikely]]
     for (std::size_t i = 0; i < some.size(); ++i)
       if (!some[i].ok()) put_error(queue, some[i], to[i]);
@@ -230,7 +231,7 @@ std::size_t hand_over_found(remora_queue& queue, remora_completion* to,
   return some.size();
 }
 
-/// The next completions, `look` being what gets them from the queue where none are left over.
+/// The next completions. `look` gets them from the queue when none are left over.
 template <typename Look>
 int collect(Call& call, remora_queue* queue, std::size_t at_least, remora_completion* completions,
             std::size_t capacity, std::size_t* count, const Look& look) noexcept {
@@ -239,8 +240,8 @@ int collect(Call& call, remora_queue* queue, std::size_t at_least, remora_comple
     *count = 0;
     if (capacity == 0)
       return Error{Code::kInvalidArgument, call.operation()}.with_subject("capacity");
-    // In a child of fork(2), also where a thread of the parent was in a call: the engine refuses
-    // it.
+    // In a child of fork(2) the flag may be set, where a thread of the parent was in a call: the
+    // engine refuses the call.
     if (queue->made_in != remora::detail::this_process()) [[unlikely]]
       return look(0).status();
     const remora_queue::Collecting owner{*queue};

@@ -24,7 +24,7 @@ Status give_before(const Result<Value>& found, std::uint64_t* before) noexcept {
   return {};
 }
 
-/// Opens a region, `open` with the rights.
+/// Opens a region. `open` takes the rights.
 template <typename Open>
 int open_by_uri(Call call, const remora_engine* engine, const char* uri, std::uint32_t rights,
                 remora_region** region, const Open& open) noexcept {
@@ -35,7 +35,7 @@ int open_by_uri(Call call, const remora_engine* engine, const char* uri, std::ui
   });
 }
 
-/// Checks the arguments of a call with many pairs, and makes it. `body` has the options.
+/// Checks the arguments of a call with many pairs, and makes the call. `body` has the options.
 template <typename Pair, typename Body>
 int run_many(Call& call, const remora_region* region, Pair* pairs, std::size_t count,
              remora_pair_outcome* each, std::uint64_t deadline_ns, const Body& body) noexcept {
@@ -43,7 +43,7 @@ int run_many(Call& call, const remora_region* region, Pair* pairs, std::size_t c
   if (count != 0) call.into(pairs, "pairs");
   if (each != nullptr) call.into(each, "each");
   return call.run([&] {
-    // A count beyond the bound may be one that the caller has no array of.
+    // A count beyond the bound may have no array of this length.
     const Outcomes outcomes{each, count > REMORA_PAIRS_MAX ? 0 : count};
     outcomes.mark();
     const Status status =

@@ -14,7 +14,7 @@ namespace {
 
 using Loaded = tl::expected<config::ServerConfig, config::Diagnostics>;
 
-/// `load` reads the configuration.
+/// Starts a server. `load` reads the configuration.
 template <typename Load>
 int start_server(Call& call, remora_server** server, char** diagnostics, remora_error* error,
                  const Load& load) noexcept {

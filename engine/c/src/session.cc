@@ -1,4 +1,4 @@
-// Control requests: regions of a server, and what a server says of itself.
+// Control requests: the regions of a server, and its description of itself.
 
 #include <cstring>
 

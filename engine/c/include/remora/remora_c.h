@@ -7,8 +7,8 @@
 /// program to copy.
 ///
 /// **Errors.** A function that can fail returns an `int`: REMORA_OK (0) or one of `remora_code`.
-/// Its last argument takes the whole error and may be NULL; see <remora/c/error.h>. Nothing is
-/// written through the other pointers of a call that fails, but for what the function says. No C++
+/// Its last argument takes the whole error and may be NULL; see <remora/c/error.h>. A call that
+/// fails writes nothing through its other pointers, except where the function says so. No C++
 /// exception leaves a function, and none ends the process by abort() or exit().
 ///
 /// **Pointers.** A null pointer where the function does not say "may be NULL", one that is not
@@ -18,9 +18,9 @@
 /// return a value instead of a code answer 0, "" or NULL in these cases.
 ///
 /// **Handles** are opaque. The function that makes one hands it to the caller, whose call of
-/// `..._free` ends it; `..._free(NULL)` does nothing. What a handle was made from may be freed
-/// first: regions and queues keep of their engine what they need. A call during `..._free` of the
-/// same handle in another thread is a fault of the program.
+/// `..._free` ends it; `..._free(NULL)` does nothing. The handle that another one was made from may
+/// be freed first: regions and queues keep the parts of their engine that they need. A call during
+/// `..._free` of the same handle in another thread is a fault of the program.
 ///
 /// **Structs that can grow** begin with their size, which the caller sets, so that programs and
 /// libraries of different versions work together:
@@ -28,9 +28,9 @@
 ///     remora_error error = {.size = sizeof error};
 ///
 /// Where the caller fills the struct, fields that a smaller struct does not have take their
-/// defaults; a larger one is accepted when what the library does not know is zero, else it is
-/// REMORA_INVALID_ARGUMENT. Where the library fills it, it fills as much as both know. Structs
-/// without a size do not change.
+/// defaults; a larger one is accepted when the fields that the library does not know are zero,
+/// otherwise it is REMORA_INVALID_ARGUMENT. Where the library fills the struct, it fills the fields
+/// that both know. Structs without a size do not change.
 ///
 /// **Threads.** A function may be called from any thread unless it says otherwise. Each callback
 /// says on which thread it may run. No function may be called from a signal handler. A thread must

@@ -28,11 +28,11 @@ enum class Code : std::uint8_t {
   kNotFound,           ///< a device, file, host or entry that does not exist
   kUnknownRegion,      ///< the server has no region of that name
   kAlreadyExists,      ///< the name is taken
-  kBusy,               ///< another user holds it; try again later
+  kBusy,               ///< in use by another client, thread or process; retry later
   kAddressInUse,       ///< another process listens there
   kUnreachable,        ///< no route, no such address, no answer
   kConnectionRefused,  ///< the peer refused: no listener, or it rejected this client
-  kConnectionLost,     ///< the session ended; the operation had no effect that matters (reads)
+  kConnectionLost,     ///< the session ended; the operation has changed nothing
   kProtocol,           ///< the peer sent bytes that do not follow the protocol
   kAccessRefused,      ///< the peer's NIC or server refused the access; see reason()
   kStaleRegion,        ///< the memory behind the region is a new one: its old contents are gone

@@ -14,29 +14,29 @@ extern "C" {
 
 // NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
 
-/// An authenticated relation with one server. Requests block, at most the engine's control
+/// An authenticated connection with one server. Requests block for at most the engine's control
 /// deadline. Errors of all: REMORA_CONNECTION_LOST, REMORA_TIMED_OUT, REMORA_PROTOCOL.
 typedef struct remora_session remora_session;
 
-/// When a region goes by itself.
+/// When the server removes a region by itself.
 enum remora_lifetime {
-  REMORA_LIFETIME_PERSISTENT = 0,  ///< never: it is removed
+  REMORA_LIFETIME_PERSISTENT = 0,  ///< never: a client removes it
   REMORA_LIFETIME_SESSION = 1,     ///< with the session that created it
   REMORA_LIFETIME_TTL = 2          ///< when no client has had it open for its ttl
 };
 
 /// How a removal treats clients that have the region open.
 enum remora_removal {
-  REMORA_REMOVE_IF_UNUSED = 0,    ///< the region is then not removed: REMORA_BUSY
+  REMORA_REMOVE_IF_UNUSED = 0,    ///< refused while a client has it open: REMORA_BUSY
   REMORA_REMOVE_WHEN_UNUSED = 1,  ///< they keep it until they close it; the name is free at once
   REMORA_REMOVE_NOW = 2           ///< the server revokes their grants first
 };
 
-/// The rights of a client on a region that is not its own.
+/// The rights of a client on the region of another client.
 typedef struct remora_region_access {
   char client[72];  ///< its name, or "*": every client of the server
   uint32_t rights;  ///< bits of remora_rights
-  uint32_t admin;   ///< 1: may remove, resize and fence the region, and see its list
+  uint32_t admin;   ///< 1: may remove, resize and fence the region, and see this list
 } remora_region_access;
 
 /// The parameters of a new region. Zero, or NULL, stands for the default.
@@ -46,7 +46,7 @@ typedef struct remora_region_spec {
   uint64_t size_bytes;                 ///< a positive multiple of block_bytes
   uint64_t block_bytes;                ///< default 4096
   const char* atomic_domain;           ///< "none", "cpu", a server device, "auto" (the default)
-  const remora_region_access* access;  ///< where clients have keys: what others may do
+  const remora_region_access* access;  ///< where clients have keys: rights of others
   size_t access_count;
   uint64_t ttl_ms;    ///< of REMORA_LIFETIME_TTL: 100 ms to 365 days
   uint32_t lifetime;  ///< of remora_lifetime
@@ -64,7 +64,7 @@ typedef struct remora_region_info {
   uint64_t incarnation;  ///< another one after the region was removed and created again
   uint64_t memory_id;    ///< the life of the server's memory
   uint64_t extent_count;
-  uint64_t open_count;  ///< grants that are out
+  uint64_t open_count;  ///< grants that exist
   uint64_t ttl_ms;
   uint32_t lifetime;  ///< of remora_lifetime
   uint32_t rights;    ///< the most that a grant can carry
@@ -75,20 +75,20 @@ typedef struct remora_region_info {
   char owner[72];          ///< the client that created it; "": the server's own
 } remora_region_info;
 
-/// What a server has told of itself.
+/// A server's description of itself.
 typedef struct remora_server_info {
   size_t size;         ///< sizeof(remora_server_info), set by the caller
   uint64_t boot_id;    ///< one life of the server process
   uint64_t memory_id;  ///< one life of its memory's contents
   uint64_t pool_bytes;
   uint64_t pool_free_bytes;
-  uint32_t transports;  ///< bit 1 << remora_transport for each that it offers; 0: it did not say
+  uint32_t transports;  ///< bit 1 << remora_transport for each that it offers; 0: not known
   uint32_t reserved;
   char name[72];
   char device[72];  ///< the server's RDMA device of this session; "" over shm and tcp
 } remora_server_info;
 
-/// Memory of a server in use: by this client's regions, and by all.
+/// The server's memory in use: by regions of this client, and by all regions.
 typedef struct remora_usage {
   size_t size;                  ///< sizeof(remora_usage), set by the caller
   uint64_t client_bytes;        ///< of regions that this client created
@@ -100,8 +100,8 @@ typedef struct remora_usage {
   uint64_t grants;              ///< of this session
 } remora_usage;
 
-/// Connects to the server of `uri`, "remora://HOST[:7471][?transport=rdma|shm|tcp]". Blocks, at
-/// most the control deadline, after `connect_for_ns`. Errors: REMORA_INVALID_ARGUMENT (URI),
+/// Connects to the server of `uri`, "remora://HOST[:7471][?transport=rdma|shm|tcp]". Blocks for at
+/// most `connect_for_ns` and the control deadline after it. Errors: REMORA_INVALID_ARGUMENT (URI),
 /// REMORA_UNSUPPORTED (no transport fits), REMORA_CONNECTION_REFUSED, REMORA_UNREACHABLE,
 /// REMORA_TIMED_OUT.
 REMORA_C_EXPORT int remora_engine_connect(const remora_engine* engine, const char* uri,
@@ -112,12 +112,12 @@ REMORA_C_EXPORT void remora_session_free(remora_session* session) REMORA_C_NOEXC
 /// Never blocks.
 REMORA_C_EXPORT int remora_session_server(const remora_session* session, remora_server_info* info,
                                           remora_error* error) REMORA_C_NOEXCEPT;
-/// Of remora_transport. Never blocks.
+/// The transport of the session, a value of remora_transport. Never blocks.
 REMORA_C_EXPORT int remora_session_transport(const remora_session* session) REMORA_C_NOEXCEPT;
-/// 0 while the engine connects again, and for good once the session has ended. Never blocks.
+/// 0 while the engine connects again, and after the session has ended for good. Never blocks.
 REMORA_C_EXPORT int remora_session_connected(const remora_session* session) REMORA_C_NOEXCEPT;
-/// Blocks, for `deadline_ns` at most, until nothing that has ended as REMORA_INDETERMINATE can take
-/// effect any more. Errors: REMORA_CONNECTION_LOST: that cannot be known.
+/// Blocks, for at most `deadline_ns`, until no operation that has ended as REMORA_INDETERMINATE can
+/// take effect any more. Errors: REMORA_CONNECTION_LOST (this cannot be known).
 REMORA_C_EXPORT int remora_session_settled(const remora_session* session, uint64_t deadline_ns,
                                            remora_error* error) REMORA_C_NOEXCEPT;
 
@@ -131,8 +131,9 @@ REMORA_C_EXPORT int remora_session_create_region(const remora_session* session,
 REMORA_C_EXPORT int remora_session_stat(const remora_session* session, const char* name,
                                         remora_region_info* info,
                                         remora_error* error) REMORA_C_NOEXCEPT;
-/// The access list of a region that this client may remove: up to `capacity` entries into `entries`
-/// (may be NULL where `capacity` is 0), and how many there are. Errors: REMORA_UNKNOWN_REGION.
+/// Writes the access list of a region that this client may remove: up to `capacity` entries into
+/// `entries` (may be NULL where `capacity` is 0), and the number of all entries. Errors:
+/// REMORA_UNKNOWN_REGION.
 REMORA_C_EXPORT int remora_session_access(const remora_session* session, const char* name,
                                           remora_region_access* entries, size_t capacity,
                                           size_t* count, remora_error* error) REMORA_C_NOEXCEPT;
@@ -151,7 +152,7 @@ REMORA_C_EXPORT int remora_session_resize_region(const remora_session* session, 
 REMORA_C_EXPORT int remora_session_usage(const remora_session* session, remora_usage* usage,
                                          remora_error* error) REMORA_C_NOEXCEPT;
 
-/// Regions at one moment, sorted by name. Read-only: any number of threads may use it.
+/// The regions at one moment, sorted by name. Read-only: any number of threads may use it.
 typedef struct remora_region_list remora_region_list;
 
 /// The regions that this client may use in some way.
