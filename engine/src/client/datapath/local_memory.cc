@@ -6,7 +6,7 @@
 
 namespace remora::detail {
 
-LocalMemory LocalMemory::empty_slot_{std::span<std::byte>{}};
+LocalMemory LocalMemory::empty_slot{std::span<std::byte>{}};
 
 Status LocalMemory::register_with(transport::MemoryDomain& domain, std::size_t domain_index) {
   if (registered(domain_index)) return {};

@@ -61,7 +61,7 @@ class LocalMemory {
   }
   /// The memory of all empty slots of the process, without bytes and handles. It distinguishes an
   /// empty slot from other memory without bytes.
-  static LocalMemory* of_empty_slot() noexcept { return &empty_slot_; }
+  static LocalMemory* of_empty_slot() noexcept { return &empty_slot; }
 
   /// Registers the memory with the domain, unless it is registered. Blocks while pages are pinned.
   Status register_with(transport::MemoryDomain& domain, std::size_t domain_index);
@@ -93,7 +93,7 @@ class LocalMemory {
   void set_key_word(std::size_t domain_index, std::uint64_t word) noexcept;
   /// At a fixed address. A static object in a function would have a guard, which each operation
   /// with a slot would check.
-  static LocalMemory empty_slot_;
+  static LocalMemory empty_slot;
   std::span<std::byte> bytes_;
   /// kRegistered and the key, or 0.
   std::array<std::atomic<std::uint64_t>, 2 * kAloneWords> key_words_{};

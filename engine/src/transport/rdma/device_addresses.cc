@@ -62,11 +62,11 @@ Result<verbs::Connector> resolve_over(const std::string& device, const verbs::Ad
                                       const verbs::Provider& provider) {
   // The time for a route that does not answer, so that other routes get some of the time: the host
   // keeps a route over a port without a carrier.
-  constexpr std::chrono::milliseconds kAddressTime{300};
+  constexpr std::chrono::milliseconds kRouteTime{300};
   if (device.empty()) return verbs::Connector::resolve(peer, deadline, options, provider);
   const auto now = Clock::now();
   auto routed = verbs::Connector::resolve(
-      peer, now + std::min<Clock::duration>((deadline - now) / 2, kAddressTime), options, provider);
+      peer, now + std::min<Clock::duration>((deadline - now) / 2, kRouteTime), options, provider);
   if (routed && routed->device().name() == device) return routed;
   const auto wanted = find_device(device, provider);
   if (!wanted) return wanted.error();
@@ -74,7 +74,7 @@ Result<verbs::Connector> resolve_over(const std::string& device, const verbs::Ad
     if (source.family() != peer.family()) continue;
     verbs::ConnectorOptions from = options;
     from.source = source;
-    auto made = verbs::Connector::resolve(peer, std::min(deadline, Clock::now() + kAddressTime),
+    auto made = verbs::Connector::resolve(peer, std::min(deadline, Clock::now() + kRouteTime),
                                           from, provider);
     if (made && made->device().name() == device) return made;
   }
