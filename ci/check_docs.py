@@ -2,7 +2,8 @@
 """Checks the documents: links, anchors, names of files, sizes.
 
 Of every *.md that git knows: a relative link must lead to a file or folder of the repository, and its
-anchor to a heading there. Documents of NAMING name files that exist: `engine/src/base/log` stands for a
+anchor to a heading there. A text that is the name of a document, as [page.md](…), must be that of the
+target. Documents of NAMING name files that exist: `engine/src/base/log` stands for a
 .h and a .cc. In a table whose header is `file in `FOLDER/``, the last column names files of that folder.
 A table with the columns `at most` and `case of PathCost` has the bounds of BOUNDED, each and no other.
 LIMITS bounds the size of documents. Prints `file:line: what` for each fault.
@@ -48,6 +49,8 @@ LINKS = [
     re.compile(r"^\s*\[[^\]]+\]:\s+<?([^\s<>]+)>?"),
     re.compile(r"\b(?:src|srcset|href)=\"([^\"]+)\""),
 ]
+# A link whose text is the name of a document, and the document that it leads to.
+TITLED = re.compile(r"\[(?:[\w.-]+/)*([\w.-]+\.md)\]\(\s*<?(?:[\w.-]+/)*([\w.-]+)")
 OUTSIDE = re.compile(r"^(?:[a-zA-Z][a-zA-Z0-9+.-]*:|//)")
 HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
 
@@ -95,6 +98,13 @@ def anchors(text):
         counts[name] = count + 1
         found.add(f"{name}-{count}" if count else name)
     return found
+
+
+def check_titles(text):
+    for number, line in prose(text):
+        for title, target in TITLED.findall(INLINE_CODE.sub("``", line)):
+            if title != target:
+                yield number, f"a link with the text {title} leads to {target}"
 
 
 def check_links(path, text, files, folders, read):
@@ -184,7 +194,7 @@ def check_tree(root, paths):
     for path in documents:
         text = read(path)
         found = [*check_links(path, text, files, folders, read), *check_names(path, text, files, folders),
-                 *check_size(path, text), *check_bounds(text, read)]
+                 *check_size(path, text), *check_titles(text), *check_bounds(text, read)]
         faults += [f"{path}:{number}: {what}" for number, what in sorted(found)]
     return faults, len(documents)
 
@@ -209,6 +219,7 @@ SEEDED = [
     ("a.md", "<img src=\"docs/missing.svg\">", "there is no docs/missing.svg"),
     ("a.md", "[x]: docs/missing.md", "there is no docs/missing.md"),
     ("docs/b.md", "[x](docs/page.md)", "there is no docs/docs/page.md"),
+    ("docs/b.md", "[other.md](page.md#a-page)", "the text other.md leads to page.md"),
     ("docs/b.md", "[x](../../page.md)", "there is no ../page.md"),
     ("README.md", "`engine/src/support/log`", "there is no engine/src/support/log"),
     ("engine/docs/c.md", "`engine/src/base/clock`", "there is no engine/src/base/clock"),
@@ -237,6 +248,7 @@ CLEAN = [
     ("a.md", "| of | at most | case of `PathCost` |\n|---|---|---|\n| read | 428 | 1 |\n| shm | 332 | 2 |"),
     ("a.md", "| wait | at most |\n|---|---|\n| for a lane | 200 ms |"),
     ("docs/b.md", "[x](page.md#a-page) [x](../docs/picture.svg)"),
+    ("a.md", "[page.md](docs/page.md#a-page) [docs/page.md](docs/page.md) `[other.md](docs/page.md)`"),
     ("README.md", "x" * 400),
     ("README.md", "a line\n" * 118),
     ("other.md", "x" * 401),
