@@ -215,14 +215,5 @@ TEST_F(QueuedLaneRunTest, FollowersOfAnExpiredOperationDoNotFollowAnotherQueues)
   EXPECT_EQ(other.ready(), 3U);
 }
 
-TEST(Ticket, GenerationZeroIsPassedOver) {
-  static_assert(Ticket{5, 0xffffffff}.next() == Ticket{5, 1});
-  static_assert(Ticket{5, 7}.next() == Ticket{5, 8});
-  static_assert(!Ticket{5, 0} && Ticket{0, 1});
-  const Ticket ticket{7, 9};
-  EXPECT_EQ(ticket.index(), 7U);
-  EXPECT_EQ(ticket.generation(), 9U);
-}
-
 }  // namespace
 }  // namespace remora::detail
