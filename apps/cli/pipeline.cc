@@ -148,6 +148,7 @@ class UploadStream {
   void send_next() {
     // A source may be silent for long; no operation of this stream waits meanwhile.
     if (ring_.queue().size() > 0 && !source_.ready()) collect(ring_.queue().size());
+    if (shared_.stopped()) return;  // the source may be silent for ever
     const std::size_t index = free_pieces_.back();
     Piece& piece = pieces_[index];
     ended_ = !shared_.await_summed(piece.at + piece.length);
