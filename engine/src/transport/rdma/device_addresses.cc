@@ -74,8 +74,8 @@ Result<verbs::Connector> resolve_over(const std::string& device, const verbs::Ad
     if (source.family() != peer.family()) continue;
     verbs::ConnectorOptions from = options;
     from.source = source;
-    auto made = verbs::Connector::resolve(peer, std::min(deadline, Clock::now() + kRouteTime),
-                                          from, provider);
+    auto made = verbs::Connector::resolve(peer, std::min(deadline, Clock::now() + kRouteTime), from,
+                                          provider);
     if (made && made->device().name() == device) return made;
   }
   // The route may only need more time.
