@@ -175,10 +175,7 @@ def main():
         except AssertionError as error:
             print(f"not ok - {error}")
         finally:
-            if fixture.server is not None and fixture.server.poll() is None:
-                fixture.server.kill()
-                fixture.server.wait()
-            fixture.log.close()
+            fixture.close()
     print("ok - nbdkit over warm restarts" if good else "not ok - nbdkit over warm restarts")
     return 0 if good else 1
 

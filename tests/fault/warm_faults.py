@@ -184,6 +184,13 @@ metrics: {{address: "{self.metrics}"}}
                 time.sleep(0.005)
         raise AssertionError(f"the server is not ready\n{self.text()}")
 
+    def close(self):
+        """Also after a failure: no server is left."""
+        if self.server is not None and self.server.poll() is None:
+            self.server.kill()
+            self.server.wait()
+        self.log.close()
+
     def end(self, how):
         self.server.send_signal(how)
         status = self.server.wait(60)
@@ -346,10 +353,7 @@ def main():
             good = damaged(fixture) and good
             good = stopped(fixture) and good
         finally:
-            if fixture.server is not None and fixture.server.poll() is None:
-                fixture.server.kill()
-                fixture.server.wait()
-            fixture.log.close()
+            fixture.close()
     print("ok - warm restart" if good else "not ok - warm restart")
     return 0 if good else 1
 
