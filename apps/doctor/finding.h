@@ -27,8 +27,8 @@ struct Finding {
   Colour colour = Colour::kGreen;
   std::string found{};  ///< the observation, with its values
   std::string why{};    ///< why it matters; empty: no fault
-  std::string
-      command{};  ///< mends it, or finds its cause, in a shell; every red and yellow one has it
+  /// mends it, or finds its cause, in a shell; every red and yellow one has it
+  std::string command{};
   std::vector<std::string> details{};  ///< lines below it: each GID with its verdict
   std::string root_adds{};             ///< what the same check finds for root; empty: nothing more
 };

@@ -92,8 +92,8 @@ class FlightMemory {
 
 struct FlightReport {
   std::uint64_t rounds = 0, operations = 0, ok = 0, in_flight = 0, landed = 0, resumed = 0;
-  std::uint64_t void_rounds =
-      0;  ///< in which nothing was in flight when the lane broke, or none did
+  /// in which nothing was in flight when the lane broke, or none did
+  std::uint64_t void_rounds = 0;
   std::uint64_t longest_verdict_ms =
       0;                               ///< from the break of the lane to the end of one that failed
   std::uint64_t longest_stall_ms = 0;  ///< that this process was not run, by accident

@@ -24,8 +24,8 @@ class FakeServerEndpoint final : public ClientEndpoint, private ConnectionRails 
  public:
   struct Offer {
     std::unique_ptr<Lane> lane;
-    std::vector<std::unique_ptr<Lane>>
-        more_lanes{};  ///< given from the front, where `lane` is null
+    /// given from the front, where `lane` is null
+    std::vector<std::unique_ptr<Lane>> more_lanes{};
     /// The lane, where the server has a key for each.
     std::function<std::unique_ptr<Lane>(std::shared_ptr<RkeyTable>)> lane_of_keys{};
     std::shared_ptr<MemoryDomain> domain;

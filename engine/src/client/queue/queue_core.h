@@ -212,13 +212,13 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   /// to the next one.
   OperationRecord* free_;
   Filled filled_;
-  bool any_slots_ =
-      false;  ///< A slot was taken at some time, so completions may have slots to give back.
+  /// A slot was taken at some time, so completions may have slots to give back.
+  bool any_slots_ = false;
   std::size_t group_count_ = 0;  ///< groups that were not handed out
   std::size_t in_flight_ = 0;    ///< operations that are submitted and not taken out of the sink
   OperationList held_;           ///< operations that are submitted and wait behind a barrier
-  OperationList
-      refused_;  ///< Ended without a lane: invalid, cancelled, or expired behind a barrier.
+  /// Ended without a lane: invalid, cancelled, or expired behind a barrier.
+  OperationList refused_;
   bool barrier_ = false;  ///< there is a barrier behind the operation that was taken last
   BatchOrder order_;
   std::vector<CompletionSink::Run> ring_;
@@ -226,8 +226,8 @@ class QueueCore final : public OperationOwner, public RevocationListener {
   mutable Deadline earliest_;  ///< no operation in flight has an earlier deadline
   EventNotifier event_;        ///< notified by a thread that completes an operation
   UniqueFd epoll_;             ///< over event_ and the lane's descriptor
-  std::unique_ptr<Completion[]>
-      ready_;  ///< Completions that the caller has, also chained by `next`.
+  /// Completions that the caller has, also chained by `next`.
+  std::unique_ptr<Completion[]> ready_;
   std::size_t ready_count_ = 0;
   std::uint64_t serial_ = 0;
   std::atomic<CallState> in_call_{CallState::kIdle};

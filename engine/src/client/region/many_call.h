@@ -110,8 +110,8 @@ class ManyCall {
   OperationRecord* place_ = nullptr;
   OperationRecord* last_filled_ = nullptr;
   std::size_t filled_count_ = 0;
-  bool filled_closely_ =
-      false;  ///< A filled record needed more than the quick check, which takes time.
+  /// A filled record needed more than the quick check, which takes time.
+  bool filled_closely_ = false;
   std::size_t in_flight_ = 0;
   Clock::time_point chunk_began_;
   LocalMemory* last_memory_ = nullptr;  ///< the use of this memory is counted, or need not be

@@ -80,8 +80,8 @@ class EngineMemory {
   Mutex mutex_;
   std::array<std::shared_ptr<transport::MemoryDomain>, kMaxMemoryDomains> domains_
       REMORA_GUARDED_BY(mutex_);
-  Clock::time_point
-      looked_at_{};  ///< Time of the last look_at_devices(); used by the control thread.
+  /// Time of the last look_at_devices(); used by the control thread.
+  Clock::time_point looked_at_{};
   std::array<Cache, kMaxMemoryDomains> caches_ REMORA_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<LocalMemory>> memories_ REMORA_GUARDED_BY(mutex_);
   std::shared_ptr<SlotStore> bounce_ REMORA_GUARDED_BY(mutex_);

@@ -96,8 +96,8 @@ class FaultLane final : public Lane {
   std::uint64_t next_sequence_ = 0;
   std::uint64_t reported_ = 0;  ///< sequence after the last one reported
   std::uint64_t real_end_ = 0;  ///< sequence after the last one sent
-  std::uint64_t real_done_ =
-      0;  ///< sequence after the last of these that the real lane has reported
+  /// sequence after the last of these that the real lane has reported
+  std::uint64_t real_done_ = 0;
   Deadline timer_due_ = Deadline::min();
   bool lost_ = false;  ///< a fault ended the lane; nothing is sent any more
   bool cuts_ = false;  ///< cuts the connection once all sent requests are done

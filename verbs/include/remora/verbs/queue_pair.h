@@ -137,8 +137,8 @@ class QueuePairCore {
     CompletionQueue send_queue;
     CompletionQueue receive_queue;
     SharedReceiveQueue shared_receive_queue;
-    std::shared_ptr<WindowSet>
-        windows;  ///< freed first: a bound window would hold the pair for long
+    /// freed first: a bound window would hold the pair for long
+    std::shared_ptr<WindowSet> windows;
     void operator()(ibv_qp* pair) const noexcept;
   };
   std::unique_ptr<ibv_qp, Destroy> qp_;
