@@ -13,6 +13,16 @@
 namespace remora::test {
 namespace {
 
+/// Whether one of a few attempts takes no longer than `limit`, where each that waits would take
+/// longer: a machine with other work delays some of them.
+template <typename Attempt>
+::testing::AssertionResult soon_once(std::chrono::milliseconds limit, Attempt attempt) {
+  ::testing::AssertionResult last = ::testing::AssertionFailure();
+  for (int i = 0; i < 5; ++i)
+    if (last = attempt(limit); last || ::testing::Test::HasFatalFailure()) break;
+  return last;
+}
+
 class LeavingTest : public ConformanceTest {
  protected:
   [[nodiscard]] bool needs_own_server() const override { return true; }
@@ -21,9 +31,11 @@ class LeavingTest : public ConformanceTest {
     for (const ServerProcess& server : servers) server.resume();
     for (ServerProcess& server : servers) EXPECT_EQ(server.stop(), 0);
   }
+  ::testing::AssertionResult leave_silent_servers(std::chrono::milliseconds limit);
+  ::testing::AssertionResult leave_during_attempts(std::chrono::milliseconds limit);
 };
 
-TEST_P(LeavingTest, SilentServersAreNotWaitedFor) {
+::testing::AssertionResult LeavingTest::leave_silent_servers(std::chrono::milliseconds limit) {
   constexpr std::size_t kServers = 4;
   std::vector<ServerProcess> servers;
   servers.reserve(kServers);
@@ -43,13 +55,18 @@ TEST_P(LeavingTest, SilentServersAreNotWaitedFor) {
   const Timed timed;
   regions.clear();
   engine.reset();
-  EXPECT_TRUE(timed.took_at_most(4s)) << "each was waited for";
+  const ::testing::AssertionResult soon = timed.took_at_most(limit);
   end(servers);
+  return soon;
+}
+
+TEST_P(LeavingTest, SilentServersAreNotWaitedFor) {
+  EXPECT_TRUE(soon_once(4s, [this](auto limit) { return leave_silent_servers(limit); }))
+      << "each was waited for";
 }
 
 /// A session that was interrupted is being resumed, with a server that does not answer.
-TEST_P(LeavingTest, AttemptsToConnectAgainAreNotWaitedFor) {
-  if (over_shm()) GTEST_SKIP() << "no faults on demand";
+::testing::AssertionResult LeavingTest::leave_during_attempts(std::chrono::milliseconds limit) {
   constexpr std::size_t kServers = 3;
   const auto faults = remora::testing::FaultTransport::create({}).value();
   std::atomic<std::size_t> interrupted{0};
@@ -67,13 +84,20 @@ TEST_P(LeavingTest, AttemptsToConnectAgainAreNotWaitedFor) {
   }
   for (const ServerProcess& server : servers) server.pause();
   faults.lose_connections();
-  ASSERT_TRUE(eventually([&] { return interrupted == kServers; }));
+  EXPECT_TRUE(eventually([&] { return interrupted == kServers; }));
   std::this_thread::sleep_for(100ms);  // most are in an attempt by then; it decides nothing
   const Timed timed;
   sessions.clear();
   engine.reset();
-  EXPECT_TRUE(timed.took_at_most(1500ms)) << "an attempt takes 2 s";
+  const ::testing::AssertionResult soon = timed.took_at_most(limit);
   end(servers);
+  return soon;
+}
+
+TEST_P(LeavingTest, AttemptsToConnectAgainAreNotWaitedFor) {
+  if (over_shm()) GTEST_SKIP() << "no faults on demand";
+  EXPECT_TRUE(soon_once(1500ms, [this](auto limit) { return leave_during_attempts(limit); }))
+      << "an attempt takes 2 s";
 }
 
 /// Also where there are more of them than a session may have requests that are not answered.

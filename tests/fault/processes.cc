@@ -161,6 +161,14 @@ std::string counts_of(Server& server) {
   return text;
 }
 
+/// Another limits.handshake_timeout, in milliseconds.
+Status set_handshake(const Server& server, const HelperArguments& arguments,
+                     const std::string& milliseconds) {
+  config::Limits limits = config_of(arguments).limits;
+  limits.handshake_timeout = std::chrono::milliseconds{std::stoul(milliseconds)};
+  return server.set_limits(limits);
+}
+
 std::string answer(Server& server, const HelperArguments& arguments, const std::string& line) {
   std::istringstream words{line};
   std::string verb;
@@ -194,7 +202,9 @@ std::string answer(Server& server, const HelperArguments& arguments, const std::
            std::to_string(now.pool_freeing_bytes);
   }
   Status done;
-  if (verb == "remove") {
+  if (verb == "handshake") {
+    done = set_handshake(server, arguments, name);
+  } else if (verb == "remove") {
     done = server.remove_region(name, Removal::kNow);
   } else if (verb == "create" || verb == "create-shm") {
     const auto made = server.create_region(

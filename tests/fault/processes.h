@@ -48,6 +48,7 @@ struct FaultServerOptions {
 /// | `clock` | the time of day, in seconds |
 /// | `remove NAME`, `create NAME` | "ok", or the error: a region of kRegionBytes, at once |
 /// | `create-shm NAME` | the same: a region with memory of its own, also where shm is off |
+/// | `handshake MS` | "ok", or the error: another limits.handshake_timeout |
 /// | `limit RESOURCE NUMBER` | "ok": a soft RLIMIT_* is what it has plus NUMBER; -1: the hard one |
 /// | `notices hold`, `notices go` | "ok": the handler of notices stands still, or takes them |
 /// | `notices handled FIRST COUNT` | how often each of these notices was, a digit each |
