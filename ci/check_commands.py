@@ -11,9 +11,10 @@ the line above it:
     <!-- run: native, stays -->      starts a program that stays: runs until the file's last block has ended
     <!-- run: guest -->              the same in the guest of ci/vm, which has an RDMA device (--where guest);
     <!-- run: guest, stays -->       ci/guest_suites.sh does it
+    <!-- run by STAGE: needs root -->   that stage of ci/test.sh runs the block's scripts, which is checked
     <!-- not run: needs root -->     never runs; the reason stands in the mark
 
-A shell block without a mark is an error, and so is a block that does not name its language (```text).
+In a guest, `ci/vm/run.sh OPTION... -- COMMAND` runs COMMAND in that same guest. A shell block without a mark is an error, and so is a block that does not name its language (```text).
 
 The blocks of one file run one after the other in one scratch folder, in which the project's folders stand
 as links and `build/dev` is TREE (default: build/dev). PATH begins with the folders of `remora`,
@@ -38,14 +39,53 @@ import time
 import checks
 
 ROOT = checks.ROOT
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 300  # against a block that hangs: a busy machine is no fault of the document
 SHELL = ("sh", "bash", "shell", "console")
-MARK = re.compile(r"<!-- (?:run: (?P<where>native|guest)(?P<stays>, stays)?|not run: (?P<reason>[^<>]+)) -->")
+MARK = re.compile(r"<!-- (?:run: (?P<where>native|guest)(?P<stays>, stays)?|run by (?P<stage>[\w-]+): [^<>]+"
+                  r"|not run: (?P<reason>[^<>]+)) -->")
+# Instead of ci/vm/run.sh where a guest is there.
+IN_GUEST = """\
+#!/bin/sh
+while [ "$1" != -- ]; do
+  if [ "$1" = --guests ]; then echo "this is one guest" >&2; exit 125; fi
+  shift
+done
+shift
+exec "$@"
+"""
 
 
 class Block:
     def __init__(self, line, text, where, stays, reason):
         self.line, self.text, self.where, self.stays, self.reason = line, text, where, stays, reason
+
+
+def stage_text(stage):
+    """What a stage of ci/test.sh says: its function, those that it calls, and their scripts; "" without it."""
+    def read(name):
+        with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+            return file.read()
+
+    functions = dict(re.findall(r"^(\w+)\(\) (\{ .*? \}$|\{$.*?^\}$)", read("ci/stages.sh"), re.M | re.S))
+    said, todo = [], ["stage_" + stage.replace("-", "_")]
+    for name in todo:
+        body = functions.get(name, "")
+        said.append(body)
+        todo += [other for other in functions if re.search(rf"\b{other}\b", body) and other not in todo]
+    scripts = sorted(set(re.findall(r"\b(?:ci|tests)/[\w/.-]+\.(?:sh|py)\b", "\n".join(said))))
+    return "\n".join(said + [read(name) for name in scripts if os.path.exists(os.path.join(ROOT, name))])
+
+
+def not_in_stage(stage, text):
+    """What is wrong with the claim that this stage runs the scripts of a block; or None."""
+    said = stage_text(stage)
+    if not said:
+        return f"ci/test.sh has no stage {stage}"
+    lines = [re.sub(r"(^|\s)#.*", "", line) for line in text.split("\n")]
+    for script in re.findall(r"\b(?:ci|tests)/[\w/.-]+\.(?:sh|py)\b", "\n".join(lines)):
+        if "/" + os.path.basename(script) not in said:
+            return f"stage {stage} does not run {script}"
+    return None
 
 
 def blocks_of(text):
@@ -73,8 +113,12 @@ def blocks_of(text):
             if above is None:
                 faults.append((at + 1, "this block of shell commands has no mark `run` or `not run`"))
             else:
-                found.append(Block(at + 1, "\n".join(lines[at + 1:end]) + "\n", above["where"],
-                                   bool(above["stays"]), above["reason"]))
+                block = "\n".join(lines[at + 1:end]) + "\n"
+                fault = not_in_stage(above["stage"], block) if above["stage"] else None
+                if fault:
+                    faults.append((at + 1, fault))
+                reason = above["reason"] and "not run: " + above["reason"] or f"run by {above['stage']}"
+                found.append(Block(at + 1, block, above["where"], bool(above["stays"]), reason))
         at = end + 1
     return found, faults
 
@@ -124,12 +168,14 @@ def end_group(group):
 class Session:
     """The scratch folder of one file, and the programs that its blocks have started."""
 
-    def __init__(self, tree, limit):
+    def __init__(self, tree, limit, where="native"):
         self.limit, self.started, self.staying = limit, [], []
         self.folder = tempfile.mkdtemp(prefix="remora-doc.")
         for name in os.listdir(ROOT):
             if not name.startswith(".") and name != "build":
                 os.symlink(os.path.join(ROOT, name), os.path.join(self.folder, name))
+        if where == "guest":
+            self.in_guest()
         os.mkdir(os.path.join(self.folder, "build"))
         os.symlink(tree, os.path.join(self.folder, "build", "dev"))
         self.environment = {name: value for name, value in os.environ.items()
@@ -139,6 +185,18 @@ class Session:
         self.environment.update(
             XDG_RUNTIME_DIR=runtime,
             PATH=":".join([os.path.join(tree, "apps"), os.path.join(ROOT, "ci"), os.environ["PATH"]]))
+
+    def in_guest(self):
+        """`ci/vm/run.sh` of the scratch folder runs its command here."""
+        for name in ("ci", "ci/vm"):
+            folder = os.path.join(self.folder, name)
+            os.unlink(folder)
+            os.mkdir(folder)
+            for entry in os.listdir(os.path.join(ROOT, name)):
+                if os.path.join(name, entry) != "ci/vm/run.sh":
+                    os.symlink(os.path.join(ROOT, name, entry), os.path.join(folder, entry))
+        checks.plant(self.folder, {"ci/vm/run.sh": IN_GUEST})
+        os.chmod(os.path.join(self.folder, "ci/vm/run.sh"), 0o755)
 
     def run(self, block):
         """What is wrong, or None; and the output."""
@@ -176,9 +234,9 @@ class Session:
         return gone
 
 
-def run_file(name, blocks, tree, limit=LIMIT_SECONDS):
+def run_file(name, blocks, tree, where):
     """Runs the blocks of one document, and prints a line for each. True: all are well."""
-    session, well = Session(tree, limit), True
+    session, well = Session(tree, LIMIT_SECONDS, where), True
     try:
         for block in blocks:
             fault, output = session.run(block)
@@ -216,7 +274,7 @@ def check(files, options):
             wrong = True
             print(f"not ok - commands: {name}:{line} # {message}")
         for block in blocks if options.list else []:
-            print(f"{name}:{block.line}: " + (block.where or f"not run: {block.reason}"))
+            print(f"{name}:{block.line}: " + (block.where or block.reason))
         if options.list or not any(block.where == options.where for block in blocks):
             continue
         words = alone + [sys.executable, os.path.abspath(__file__), "--inside", "namespace" if alone else "host",
@@ -234,16 +292,16 @@ def inside(name, options):
     with open(os.path.join(ROOT, name), encoding="utf-8") as document:
         blocks, _ = blocks_of(document.read())
     wanted = [block for block in blocks if block.where == options.where]
-    return 0 if run_file(name, wanted, os.path.abspath(options.build)) else 1
+    return 0 if run_file(name, wanted, os.path.abspath(options.build), options.where) else 1
 
 
 # --- the self-test --------------------------------------------------------------------------------
 
-def seeded(text, limit=20):
+def seeded(text, limit=20, where="native"):
     """Lines that are printed of a document with this text, for comparison."""
     blocks, faults = blocks_of(text)
     said = [f"{line}: {message}" for line, message in faults]
-    session = Session(os.path.join(ROOT, "build", "dev"), limit)
+    session = Session(os.path.join(ROOT, "build", "dev"), limit, where)
     for block in blocks:
         if block.where:
             fault, _ = session.run(block)
@@ -265,6 +323,10 @@ def self_test():
         (native + "touch here\n```\n" + native + "test -e here -a -e config/examples/server.yaml\n```\n",
          ["2: None", "6: None"]),
         ("<!-- not run: needs root -->\n```sh\nfalse\n```\n```yaml\na: b\n```\n", []),
+        ("<!-- run by fresh: installs -->\n```sh\nci/quickstart.sh --rxe   # not ci/soak.sh\n```\n", []),
+        ("<!-- run by fresh: installs -->\n```sh\nci/soak.sh\n```\n", ["2: stage fresh does not run ci/soak.sh"]),
+        ("<!-- run by hosts: boots -->\n```sh\nci/vm/run.sh -- $PWD/tests/fault/two_guests_faults.sh\n```\n", []),
+        ("<!-- run by never: installs -->\n```sh\ntrue\n```\n", ["2: ci/test.sh has no stage never"]),
         ("```sh\ntrue\n```\n", ["1: this block of shell commands has no mark `run` or `not run`"]),
         ("```\ntrue\n```\n", ["1: this block does not name its language (```sh, ```text, ...)"]),
         (native + "true\n", ["2: this block is not closed"]),
@@ -281,6 +343,10 @@ def self_test():
     for text, wanted in cases:
         assert seeded(text) == wanted, (text, seeded(text), wanted)
     assert seeded(native + "sleep 600\n```\n", limit=1) == ["2: has not ended after 1 s"]
+    run = "ci/vm/run.sh --memory 4G -- test -d ci/docs\n"
+    guest = f"<!-- run: guest -->\n```sh\n{run}ci/vm/run.sh --guests 2 -- true\n```\n"
+    assert seeded(guest, where="guest") == ["2: exit status 125"]
+    assert seeded(f"<!-- run: guest -->\n```sh\n{run}```\n", where="guest") == ["2: None"]
     # What a block leaves running has ended when the document has.
     with tempfile.TemporaryDirectory() as folder:
         left = os.path.join(folder, "left")
