@@ -57,6 +57,21 @@ function(remora_add_executable name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} remora_warnings)
 endfunction()
 
+# remora_join(TARGET NAME SOURCES...): in a unity build these sources of TARGET are one unit, and no other
+# source is in it: for those that include headers which the others must not see.
+function(remora_join target name)
+  if(NOT CMAKE_UNITY_BUILD)
+    return()
+  endif()
+  list(TRANSFORM ARGN REPLACE "(.+)" "#include \"${CMAKE_CURRENT_SOURCE_DIR}/\\1\"" OUTPUT_VARIABLE lines)
+  list(JOIN lines "\n" text)
+  set(unit "${CMAKE_CURRENT_BINARY_DIR}/${target}_${name}.cc")
+  file(CONFIGURE OUTPUT "${unit}" CONTENT "${text}\n" @ONLY)
+  set_source_files_properties(${ARGN} PROPERTIES HEADER_FILE_ONLY ON)
+  set_source_files_properties("${unit}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  target_sources(${target} PRIVATE "${unit}")
+endfunction()
+
 # remora_add_counted_program(NAME SOURCES ... LIBRARIES ...): its instructions are counted. Always
 # optimised, whatever the tree is, and each source by itself.
 function(remora_add_counted_program name)

@@ -12,7 +12,7 @@
 namespace remora::test {
 namespace {
 
-constexpr std::chrono::seconds kSecond{1};
+constexpr std::chrono::seconds kPatience{1};
 
 /// The registry that closed engines and servers show is made once and stays: before the fixture
 /// counts the mappings that there are.
@@ -70,8 +70,8 @@ TEST_P(MovedFromTest, SessionAnswersClosed) {
   EXPECT_EQ(gone.server().boot_id, 0U);
   EXPECT_EQ(gone.transport(), TransportKind::kAuto);
   EXPECT_FALSE(gone.connected());
-  EXPECT_EQ(code(gone.settled(kSecond)), Code::kClosed);
-  EXPECT_EQ(code(gone.async_settled(kSecond).then([](const Status&) { ADD_FAILURE(); })),
+  EXPECT_EQ(code(gone.settled(kPatience)), Code::kClosed);
+  EXPECT_EQ(code(gone.async_settled(kPatience).then([](const Status&) { ADD_FAILURE(); })),
             Code::kClosed);
   EXPECT_EQ(code(gone.create_region(spec(unique_name()))), Code::kClosed);
   EXPECT_EQ(code(gone.regions()), Code::kClosed);
@@ -99,9 +99,9 @@ TEST_P(MovedFromTest, RegionAnswersClosed) {
   EXPECT_EQ(gone.transport(), TransportKind::kAuto);
   EXPECT_EQ(gone.transport_reason(), "");
   EXPECT_FALSE(gone.connected());
-  EXPECT_EQ(code(gone.settled(kSecond)), Code::kClosed);
+  EXPECT_EQ(code(gone.settled(kPatience)), Code::kClosed);
   const auto never = [](const auto&) { ADD_FAILURE(); };
-  EXPECT_EQ(code(gone.async_settled(kSecond).then(never)), Code::kClosed);
+  EXPECT_EQ(code(gone.async_settled(kPatience).then(never)), Code::kClosed);
   EXPECT_EQ(code(gone.async_fence().then(never)), Code::kClosed);
   EXPECT_EQ(code(gone.async_reopen().then(never)), Code::kClosed);
   EXPECT_EQ(code(gone.reopen()), Code::kClosed);
@@ -281,9 +281,9 @@ TEST_P(MovedFromTest, TaskAnswersClosed) {
 TEST_P(MovedFromTest, LockAnswersClosed) {
   const Region region = make_region();
   Lock gone = Lock::open(region, ByteOffset{0}).value();
-  Held held = gone.acquire(kSecond).value();
+  Held held = gone.acquire(kPatience).value();
   moved_from(gone);
-  EXPECT_EQ(code(gone.acquire(kSecond)), Code::kClosed);
+  EXPECT_EQ(code(gone.acquire(kPatience)), Code::kClosed);
   EXPECT_EQ(code(gone.try_acquire()), Code::kClosed);
   Held owner = std::move(held);
   EXPECT_EQ(held.token(), 0U);
@@ -329,8 +329,8 @@ TEST_P(MovedFromTest, FaultTransportAnswersClosed) {
   gone.lose_next_connection(remora::testing::Landing::kLost);
   gone.lose_connections();
   gone.refuse_connects(1);
-  gone.refuse_connects_for(kSecond);
-  gone.delay_next(1, kSecond);
+  gone.refuse_connects_for(kPatience);
+  gone.delay_next(1, kPatience);
   gone.hold_completions();
   gone.release_completions();
   gone.hold_answers();
