@@ -347,6 +347,7 @@ stage_vm_long() {
 }
 
 stage_vm_asan() {
+  cmake --preset asan-ubsan -DREMORA_BUILD_DEVICE_TESTS=ON >"$logs/configure-asan-ubsan.log"
   build asan-ubsan
   vm_guest build/asan-ubsan gate
 }
