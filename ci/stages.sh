@@ -135,13 +135,32 @@ stage_soak() {
   return "$status"
 }
 
-# From the gate on with the quick start's own build, which joins other sources into a unit than dev does.
+# With the programs of dev: the quick start's own tree compiles the same sources as the same units, which
+# is compared. Its own build is a part of the stage fresh.
 stage_quickstart() {
-  local preset=dev
-  if [[ $tier != fast ]]; then preset=quickstart; fi
-  build "$preset" remora remora-server
-  ci/quickstart-run.sh --bin "build/$preset" --seconds 1
+  build dev remora remora-server
+  cmake --preset quickstart >"$logs/configure-quickstart.log" 2>&1 || {
+    cat "$logs/configure-quickstart.log"
+    return 1
+  }
+  if ! same_units build/quickstart build/dev; then
+    echo "not ok - quickstart: its units are those of dev # see CMAKE_UNITY_BUILD_BATCH_SIZE in CMakePresets.json"
+    return 1
+  fi
+  ok "quickstart: its units are those of dev"
+  ci/quickstart-run.sh --bin build/dev --seconds 1
   ok "quickstart: natively, over shm"
+}
+
+# same_units TREE OTHER: each source of several sources that TREE compiles is in OTHER, with the same ones.
+same_units() {
+  local unit count=0 status=0
+  while read -r unit; do
+    cmp "$1/$unit" "$2/$unit" || status=1
+    count=$((count + 1))
+  done < <(cd "$1" && find . -path '*/Unity/unity_*.cxx' | sort)
+  echo "$count units of $1 compared with those of $2"
+  ((count > 0 && status == 0))
 }
 
 stage_install() {
