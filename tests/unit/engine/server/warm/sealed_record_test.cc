@@ -16,7 +16,7 @@
 namespace remora::detail {
 namespace {
 
-std::vector<std::byte> bytes_of(std::string_view text) {
+std::vector<std::byte> payload_of(std::string_view text) {
   const auto bytes = std::as_bytes(std::span{text});
   return {bytes.begin(), bytes.end()};
 }
@@ -28,7 +28,7 @@ class SealedRecordTest : public testing::Test {
     ASSERT_TRUE(made) << made.error().message();
     record_.emplace(std::move(*made));
   }
-  void commit(std::string_view text) { ASSERT_TRUE(record_->write(bytes_of(text))); }
+  void commit(std::string_view text) { ASSERT_TRUE(record_->write(payload_of(text))); }
   /// As the next process finds it; the code of the error as text, where it is refused.
   [[nodiscard]] std::string found() const {
     auto next = SealedRecord::adopt(UniqueFd{::fcntl(record_->fd(), F_DUPFD_CLOEXEC, 3)});
@@ -70,7 +70,7 @@ TEST_F(SealedRecordTest, NextProcessGoesOnWithTheSequence) {
   auto next = SealedRecord::adopt(UniqueFd{::fcntl(record_->fd(), F_DUPFD_CLOEXEC, 3)}).value();
   ASSERT_TRUE(next.read());
   EXPECT_EQ(next.sequence(), 2U);
-  ASSERT_TRUE(next.write(bytes_of("three")));
+  ASSERT_TRUE(next.write(payload_of("three")));
   EXPECT_EQ(found(), "three");
 }
 
@@ -78,7 +78,7 @@ TEST_F(SealedRecordTest, NextProcessGoesOnWithTheSequence) {
 TEST_F(SealedRecordTest, CrashAtEachByteOfAWriteLeavesTheOldOrTheNewOne) {
   commit("before the crash");
   commit("old");
-  const std::vector<std::byte> payload = bytes_of("the new one, which is longer");
+  const std::vector<std::byte> payload = payload_of("the new one, which is longer");
   const SealedRecord::Staged staged = SealedRecord::stage(payload, 3);
   const std::uint64_t payload_at = staged.offset_bytes + SealedRecord::kHeaderBytes;
   for (std::size_t i = 0; i < payload.size(); ++i) {
