@@ -39,6 +39,11 @@ step_install() {
   is "the file of the server is good" remora config check /etc/remora/server.yaml
   is "the folder of keys is there" test -d /etc/remora/keys
   is "manual pages" test -e /usr/share/man/man5/remora.yaml.5.gz
+  is "bash completes both programs" test -e /usr/share/bash-completion/completions/remora -a \
+    -e /usr/share/bash-completion/completions/remora-server
+  is "zsh completes both programs" grep -qx '#compdef remora remora-server' /usr/share/zsh/vendor-completions/_remora
+  is "fish completes both programs" test -e /usr/share/fish/vendor_completions.d/remora.fish -a \
+    -e /usr/share/fish/vendor_completions.d/remora-server.fish
   is "the unit" test -e /lib/systemd/system/remora-server.service
   is "the unit starts the installed program" grep -q '^ExecStart=/usr/bin/remora-server ' /lib/systemd/system/remora-server.service
 }

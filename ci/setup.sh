@@ -30,7 +30,7 @@ nbd_packages=(
 # the pages are left out, and tests skip.
 man_packages=(scdoc man-db mandoc python3-jsonschema python3-yaml)
 # Those, formatters, linters. `prometheus` is here as a program: promtool, and a server that tests
-# start themselves; `chromium` looks at the page of metrics endpoints.
+# start themselves; `chromium` looks at the page of metrics endpoints; Tab is pressed in `zsh` and `fish`.
 test_packages=(
   "${suite_packages[@]}"
   "${clang14_packages[@]}"
@@ -41,6 +41,7 @@ test_packages=(
   prometheus valgrind iproute2 procps tmux faketime
   abigail-tools
   chromium fonts-dejavu-core
+  zsh fish
 )
 # A guest with Soft-RoCE. The guest's kernel is fetched by ci/vm, not installed.
 vm_packages=(

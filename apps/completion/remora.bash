@@ -2,11 +2,34 @@
 # Completion of remora and remora-server for bash. `remora __complete` says what may follow; regions come
 # from the server that the word names.
 
+# Divides a line as the shell does, without its expansions: sets `words`, of which the last one is the word
+# at the end, and `quote`, the quote that is still open there. Not COMP_WORDS: it is divided at ':' and '=',
+# which URIs have, and contains quotes.
+_remora_divide() {
+  local line=$1 char word='' any=0 i
+  words=() quote=''
+  for ((i = 0; i < ${#line}; ++i)); do
+    char=${line:i:1}
+    if [[ $char == \\ && $quote != \' ]]; then
+      ((++i))
+      word+=${line:i:1} any=1
+    elif [[ -n $quote ]]; then
+      if [[ $char == "$quote" ]]; then quote=''; else word+=$char; fi
+    elif [[ $char == [\'\"] ]]; then
+      quote=$char any=1
+    elif [[ $char != [[:space:]] ]]; then
+      word+=$char any=1
+    elif ((any)); then
+      words+=("$word")
+      word='' any=0
+    fi
+  done
+  words+=("$word")
+}
+
 _remora() {
-  local line=${COMP_LINE:0:COMP_POINT} words=() word current cut
-  # Not COMP_WORDS: it is divided at ':' and '=', which URIs have.
-  read -ra words <<<"$line"
-  [[ $line == *[[:space:]] ]] && words+=('')
+  local words quote word current cut
+  _remora_divide "${COMP_LINE:0:COMP_POINT}"
   current=${words[-1]}
   COMPREPLY=()
   while IFS=$'\t' read -r word _; do
@@ -19,9 +42,9 @@ _remora() {
   done < <("${words[0]/#\~/$HOME}" __complete "${words[@]:1}" 2>/dev/null)
   # More follows `remora://` and `--option=`.
   if ((${#COMPREPLY[@]} == 1)) && [[ ${COMPREPLY[0]} == *[/=] ]]; then compopt -o nospace 2>/dev/null; fi
-  # Readline replaces only what stands behind the last character that divides words.
+  # Readline replaces only what stands behind the last character that divides words, outside of quotes.
   cut=${current%"${current##*[:=]}"}
-  if [[ -n $cut && $COMP_WORDBREAKS == *:* ]]; then COMPREPLY=("${COMPREPLY[@]#"$cut"}"); fi
+  if [[ -n $cut && -z $quote && $COMP_WORDBREAKS == *:* ]]; then COMPREPLY=("${COMPREPLY[@]#"$cut"}"); fi
 }
 complete -F _remora remora
 

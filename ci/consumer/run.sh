@@ -103,6 +103,10 @@ for folder in {verbs,config,metrics,engine,apps}/docs; do
     prove "the pages of $folder are installed" diff -r "$root/$folder" "$documents/$folder"
 done
 prove "the examples of configuration are installed" test -s "$prefix/share/remora/config/server.yaml"
+for file in bash-completion/completions/remora{,-server} zsh/site-functions/_remora \
+  fish/vendor_completions.d/remora{,-server}.fish; do
+  prove "completion is installed: $file" test -e "$prefix/share/$file"
+done
 prove "the license is installed" test -s "$prefix/share/doc/remora/LICENSE"
 prove "and what of others is in the libraries" grep -q dygraphs "$prefix/share/doc/remora/NOTICE"
 

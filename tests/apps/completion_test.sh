@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Completion: what the program says may follow, and the scripts of bash, fish and zsh.
+# Completion: what the program says may follow, the scripts of bash, fish and zsh, and Tab in each shell.
 # shellcheck disable=SC2317,SC2119  # functions are called by is
 # shellcheck source=tests/apps/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../apps/completion" && pwd)
+tests=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+scripts=$(cd "$tests/../../apps/completion" && pwd)
 start_server
 server_uri=remora://$host:$port
 
@@ -69,11 +70,45 @@ if command -v fish >/dev/null; then
   is "fish: a region" same "$(in_fish "remora stat $server_uri/c")" "$server_uri/cache"
   is "fish: the server's options" same "$(in_fish "remora-server --po")" --port-file
 fi
-if command -v zsh >/dev/null; then is "zsh: the script can be parsed" zsh -n "$scripts/_remora"; fi
 # What the scripts say of remora-server is what it takes.
 server_options=$("$bin/remora-server" --help | sed -nE 's/^  (-h,)?(--[a-z-]+).*/\2/p' | sort)
 is "fish: all options of the server" same "$(sed -n 's/^complete -c remora-server .*-l \([a-z-]*\).*/--\1/p' "$scripts/remora.fish" | sort)" "$server_options"
 is "zsh: all options of the server" same "$(sed -n '/_arguments/,/return/p' "$scripts/_remora" | grep -oE -- '--[a-z]+[a-z-]*' | sort)" "$server_options"
+
+# --- Tab ------------------------------------------------------------------------------------------
+run 0 "a second region" "$remora" create "$server_uri/cached" --size 64KiB
+run 0 "and one of another name" "$remora" create "$server_uri/other" --size 64KiB
+touch "$work/some file.bin"
+# A line for each of these, and what Tab makes of it: the same in all shells.
+typed=(
+  "remora cre" "remora rm --whe" "remora create --atomics c" "remora stat remora:"
+  "remora stat $server_uri/o" "remora bench --seconds 1 $server_uri/o" "remora stat $server_uri/c"
+  "remora stat $server_uri/x" "remora stat remora://127.0.0.1:1/"
+  "remora put some" "remora put some\\ file.bin $server_uri/o" "remora put 'some file.bin' $server_uri/o"
+  "remora-server --warm"
+)
+wanted=(
+  "remora create " "remora rm --when-unused " "remora create --atomics cpu " "remora stat remora://"
+  "remora stat $server_uri/other " "remora bench --seconds 1 $server_uri/other " "remora stat $server_uri/cache"
+  "remora stat $server_uri/x" "remora stat remora://127.0.0.1:1/"
+  "remora put some\\ file.bin " "remora put some\\ file.bin $server_uri/other "
+  "remora put 'some file.bin' $server_uri/other " "remora-server --warm-fd"
+)
+for shell in bash zsh fish; do
+  if ! command -v "$shell" >/dev/null; then
+    echo "ok - $shell: Tab # SKIP $shell is not installed (ci/setup.sh test)"
+    continue
+  fi
+  (cd "$work" && PATH=$bin:$PATH python3 "$tests/tab_completion.py" "$shell" "$scripts" "${typed[@]}") \
+    >"$work/out" 2>"$work/err"
+  is "$shell answers" same "$?" 0
+  mapfile -t got <"$work/out"
+  for i in "${!typed[@]}"; do
+    # A value follows --warm-fd: zsh puts the `=` there, the others a space.
+    [[ ${typed[i]} == *--warm ]] && got[i]=${got[i]/%[ =]|/|}
+    is "$shell: ${typed[i]}<Tab>" same "${got[i]:-}" "${wanted[i]}|"
+  done
+done
 
 stop_server
 finish
