@@ -49,8 +49,8 @@ std::string raise_command(const ResourceLimit& limit, std::uint64_t needed) {
   if (limit.hard == kUnlimited) return "ulimit -l unlimited";
   if (limit.hard >= needed) return "ulimit -l " + std::to_string(limit.hard >> 10U);
   return "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/90-remora.conf   # and "
-         "log "
-         "in again; a unit: LimitMEMLOCK=infinity; a container: --ulimit memlock=-1";
+         "log in again; over ssh it counts with 'UsePAM yes' in /etc/ssh/sshd_config; a unit: "
+         "LimitMEMLOCK=infinity; a container: --ulimit memlock=-1";
 }
 
 /// Pages that the pool of a running server uses are not free, but not missing either.

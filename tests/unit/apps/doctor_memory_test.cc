@@ -49,6 +49,7 @@ TEST_F(DoctorMemoryTest, LimitBelowOneSessionIsRed) {
   EXPECT_THAT(finding.found, HasSubstr("for limits.sessions_max (1024) such sessions"));
   EXPECT_THAT(finding.why, HasSubstr("opening a region over rdma fails (kMemlock)"));
   EXPECT_THAT(finding.command, HasSubstr("LimitMEMLOCK=infinity"));
+  EXPECT_THAT(finding.command, HasSubstr("'UsePAM yes' in /etc/ssh/sshd_config"));
 }
 
 TEST_F(DoctorMemoryTest, LimitForSomeSessionsIsYellow) {
