@@ -65,7 +65,8 @@ class RegionRequests {
   /// Errors: those of may_open() and GrantSet::has_room_for(); kNoRight.
   [[nodiscard]] Status may_fence(const RegionEntry& region, std::uint32_t rights) const;
 
-  /// The error of a request for a region or a grant while the server is being drained.
+  /// The error of a request for a region or a grant, other than by a fence, while the server is
+  /// being drained.
   [[nodiscard]] std::optional<Error> refused_by_drain(const control::Request& request) const;
   void run_in_turn(const ServerRequest& asked, const std::string& name, TurnJob job,
                    RevocationCoordinator::Turn turn = RevocationCoordinator::Turn::kAlone);

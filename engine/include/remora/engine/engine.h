@@ -296,10 +296,10 @@ class Session {
   /// in a new session. Errors: kNotFound; kInvalidArgument: the id is that of this session.
   Status end_session(std::uint64_t id) const;
   /// Begins a drain: the server tells each session (SessionHandlers::on_drain), also those that
-  /// begin during the drain, and refuses to create, open and fence regions (kBusy with kDraining),
-  /// for every client. Open regions stay open, and sessions resume. `/readyz` answers 503. The
-  /// server ends no session by itself: only its stop, or end_session(), does. A second call before
-  /// end_drain() changes nothing. A restart ends the drain.
+  /// begin during the drain, and refuses to create and open regions (kBusy with kDraining), for
+  /// every client. Open regions stay open, sessions resume, and regions can be fenced. `/readyz`
+  /// answers 503. The server ends no session by itself: only its stop, or end_session(), does. A
+  /// second call before end_drain() changes nothing. A restart ends the drain.
   Result<DrainState> drain() const;
   /// Ends the drain: regions can be created and opened again.
   Result<DrainState> end_drain() const;
