@@ -95,7 +95,8 @@ void ControlThread::look_at_devices() noexcept {
   for (const auto& listener : server_.listeners().listeners()) {
     transport::DeviceWatch* const devices = listener->device_watch();
     if (devices == nullptr) continue;
-    if (auto job = devices->tick()) restore_devices(std::move(job));
+    if (auto job = devices->tick(server_.registration_threads().stop_token()))
+      restore_devices(std::move(job));
     for (const transport::DeviceFailure& failure : devices->take_failures()) {
       for (const auto& session : server_.session_table().all())
         if (hit(*session, failure)) server_.ender().hung_up(session);

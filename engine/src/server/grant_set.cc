@@ -86,7 +86,8 @@ GrantSet::PendingOpen GrantSet::prepare(const std::shared_ptr<RegionEntry>& regi
                                         .memory_fd = memory->shareable_fd(),
                                         .cpu_atomics = info.atomic_domain == "cpu",
                                         .epoch = info.epoch,
-                                        .atomic_domain = info.atomic_domain};
+                                        .atomic_domain = info.atomic_domain,
+                                        .stop = server_.registration_threads().stop_token()};
   return {session_.shared_from_this(),
           region,
           std::move(memory),
@@ -153,7 +154,7 @@ void GrantSet::make(PendingOpen wanted) {
 void GrantSet::register_pending(ServerCore& server, std::shared_ptr<PendingOpen> pending) {
   // Clients that reconnect at the same time may have waited too long, and have asked again over new
   // connections.
-  if (pending->session->detached())
+  if (pending->session->detached() || pending->request.stop.stop_requested())
     pending->made.emplace(Error{Code::kConnectionLost, "open"});
   else
     pending->made.emplace(pending->session->endpoint().grant(pending->request));

@@ -71,7 +71,8 @@ bool GrantSet::begin_renewal(Grants::iterator found, transport::LaneKeyRenewal& 
 /// worker.
 void GrantSet::renew(ServerCore& server, std::shared_ptr<GrantRenewal> renewal) {
   // The client may have waited too long, and have asked again over a new connection.
-  if (renewal->given_up.load() || renewal->first.session->detached())
+  if (renewal->given_up.load() || renewal->first.session->detached() ||
+      server.registration_threads().stop_token().stop_requested())
     renewal->renewed = Error{Code::kConnectionLost, "extents"};
   else
     renewal->renewed = renewal->lane_keys->renew(renewal->grant);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,6 +34,11 @@ class RegistrationThreads {
   /// server has none. False: no thread could be started, or stop() was called; the caller runs the
   /// job itself.
   [[nodiscard]] bool enqueue(Job job, std::string group = {}) REMORA_EXCLUDES(mutex_);
+  /// For the jobs: once it says so, the memory is needed no longer, and a job ends as soon as the
+  /// device has answered.
+  [[nodiscard]] std::stop_token stop_token() const noexcept { return stop_.get_token(); }
+  /// Tells the jobs to end, by stop_token(). Those that wait run, too.
+  void cancel() noexcept { stop_.request_stop(); }
   /// **Blocks** until no job waits or runs. False: there was no job.
   bool drain() noexcept REMORA_EXCLUDES(mutex_);
   /// Runs the waiting jobs, then ends the threads. Idempotent.
@@ -52,6 +58,7 @@ class RegistrationThreads {
   void join_ended() noexcept REMORA_REQUIRES(mutex_);
   void end_this_one() noexcept REMORA_REQUIRES(mutex_);
 
+  std::stop_source stop_;
   Mutex mutex_;
   Condition changed_;
   /// While a job waits, threads_ has at least one thread, if only that of a job of its group.

@@ -304,6 +304,8 @@ void ServerCore::end(End how) noexcept {
   while (ender_.end_all(leaves ? SessionEnd::kHandedOver : SessionEnd::kStopped)) {
   }
   for (auto& session : sessions_.take_all_kept()) ender_.release_later(std::move(session));
+  // No client waits for memory that is being registered, nor is a device that has returned served.
+  registrations_.cancel();
   listeners_.close();
   regions_.stop();
   control_.close();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ struct GrantRequest {
   /// which must stay the same. 0: any address. Used by rdma.
   std::uint64_t address = 0;
   std::string atomic_domain{};  ///< of the region: "none", "cpu" or the name of a device
+  /// Ends a registration of the grant's memory, also a later one, between two extents.
+  std::stop_token stop{};
 };
 
 struct Grant {

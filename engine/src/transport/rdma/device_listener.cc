@@ -310,8 +310,8 @@ bool DeviceListener::must_restore() {
   return true;
 }
 
-void DeviceListener::restore() {
-  const Status restored = try_restore();
+void DeviceListener::restore(const std::stop_token& stop) {
+  const Status restored = try_restore(stop);
   if (!restored) log::debug("rdma: {}", restored.error().message());
   const remora::detail::MutexLock lock{mutex_};
   restoring_ = false;
@@ -319,7 +319,7 @@ void DeviceListener::restore() {
   restore_at_ = Clock::now() + pause_;
 }
 
-Status DeviceListener::try_restore() {
+Status DeviceListener::try_restore(const std::stop_token& stop) {
   std::optional<verbs::ConnectionListener> listener;
   if (!every_address_) {
     {
@@ -345,7 +345,7 @@ Status DeviceListener::try_restore() {
     auto prepared = prepare(device);
     if (!prepared) return prepared.error();
     if (leases_)
-      if (auto status = lease_pool(*prepared, {}); !status) return status;
+      if (auto status = lease_pool(*prepared, stop); !status) return status;
     served.push_back(std::move(*prepared));
   }
   return add(std::move(listener), std::move(served));

@@ -85,8 +85,9 @@ class DeviceListener {
   [[nodiscard]] std::vector<DeviceFailure> take_failures();
   /// True: another thread must call restore().
   [[nodiscard]] bool must_restore();
-  /// Searches for devices that are missing. Any thread. **Blocks** while the pool is registered.
-  void restore();
+  /// Searches for devices that are missing. Any thread. **Blocks** while the pool is registered;
+  /// `stop` ends that between two pieces, and the device is not served.
+  void restore(const std::stop_token& stop);
 
  private:
   struct Served {
@@ -109,7 +110,7 @@ class DeviceListener {
                     const PoolProgress& on_step = {}) const;
   Status add(std::optional<verbs::ConnectionListener> listener, std::vector<Served> served)
       REMORA_EXCLUDES(mutex_);
-  Status try_restore();
+  Status try_restore(const std::stop_token& stop);
   [[nodiscard]] bool any_missing() const REMORA_REQUIRES(mutex_);
   void take_event(const Served& served, const verbs::AsyncEvent& event) REMORA_REQUIRES(mutex_);
   void show_addresses() REMORA_REQUIRES(mutex_);

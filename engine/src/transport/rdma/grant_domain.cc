@@ -138,6 +138,10 @@ Result<std::vector<verbs::MemoryRegion>> GrantDomain::register_stretches(
   std::vector<verbs::MemoryRegion> aside;  // registrations whose keys were given up before
   Status status;
   for (const MemoryStretch& stretch : request.extents) {
+    if (request.stop.stop_requested()) {
+      status = Error{Code::kCancelled, "register memory"};
+      break;
+    }
     const std::span<std::byte> bytes{stretch.address, stretch.length_bytes};
     auto memory = former.empty() ? given_up_->register_bytes(domain_, bytes, access, aside)
                                  : given_up_->register_again(

@@ -61,7 +61,8 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   /// the share of the budgets that the grant held on a device that has gone, used instead of a new
   /// share. `former`: the extents that the grant had on that device. Its client continues with
   /// their addresses, so the registration gets these; empty: any addresses. **Blocks** while pages
-  /// are pinned. Errors: kLimitExceeded, before the device is asked; those of
+  /// are pinned. Errors: kLimitExceeded, before the device is asked; kCancelled (request.stop);
+  /// those of
   /// GivenUpKeys::register_bytes() and register_again(); kProvider (errno kept). After an error
   /// key_left() says whether the device has released all registrations.
   [[nodiscard]] Result<RegistrationHold> acquire(const GrantRequest& request,

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -118,10 +119,10 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
 
  private:
   // DeviceWatch
-  [[nodiscard]] std::function<void()> tick() noexcept override {
+  [[nodiscard]] std::function<void()> tick(const std::stop_token& stop) noexcept override {
     devices_->look();
     if (!devices_->must_restore()) return {};
-    return [devices = devices_] { devices->restore(); };
+    return [devices = devices_, stop] { devices->restore(stop); };
   }
   [[nodiscard]] std::vector<DeviceFailure> take_failures() noexcept override {
     return devices_->take_failures();

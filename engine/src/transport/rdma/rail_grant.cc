@@ -11,7 +11,8 @@ RailGrant::RailGrant(const GrantRequest& request, std::uint64_t move)
     : stretches_{request.extents.begin(), request.extents.end()},
       rights_{request.rights},
       atomic_domain_{request.atomic_domain},
-      move_{move} {}
+      move_{move},
+      stop_{request.stop} {}
 
 RailGrant::~RailGrant() = default;
 
@@ -34,8 +35,10 @@ Status RailGrant::register_on(const SessionRails::Place& place) {
       registration_access(atomics ? rights_ : rights_ & Rights::kReadWrite, device);
   Part part{.device = device, .share = std::move(*share), .memory = {}};
   for (const MemoryStretch& stretch : stretches_) {
-    auto made = verbs::MemoryRegion::register_at(
-        place.domain, {stretch.address, stretch.length_bytes}, address_of(stretch), access);
+    Result<verbs::MemoryRegion> made = Error{Code::kCancelled, "register memory"};
+    if (!stop_.stop_requested())
+      made = verbs::MemoryRegion::register_at(place.domain, {stretch.address, stretch.length_bytes},
+                                              address_of(stretch), access);
     if (!made) {
       if (const Status released = release(part); !released)
         left_.emplace_back(device, released.error());

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,8 +31,9 @@ class RailGrant final : public GrantHandle {
   [[nodiscard]] bool is_on(const verbs::Device& device) const noexcept;
   /// Registers the memory at `place`, unless that is done already; without the right to atomics if
   /// the device is not the region's atomic domain. **Blocks** while pages are pinned. Errors:
-  /// kLimitExceeded, before the device is asked; those of verbs::MemoryRegion::register_at(). The
-  /// result of revoke() includes registrations that are left after an error.
+  /// kLimitExceeded, before the device is asked; kCancelled (GrantRequest::stop); those of
+  /// verbs::MemoryRegion::register_at(). The result of revoke() includes registrations that are
+  /// left after an error.
   Status register_on(const SessionRails::Place& place);
   /// The region's extents in its order; their keys are those of the first device.
   [[nodiscard]] std::vector<WireExtent> extents() const;
@@ -58,6 +60,7 @@ class RailGrant final : public GrantHandle {
   const Rights rights_;
   const std::string atomic_domain_;
   const std::uint64_t move_;
+  const std::stop_token stop_;
   std::vector<Part> parts_;
   /// The devices that have not released a registration of register_on(), each with the reason.
   std::vector<std::pair<verbs::Device, Error>> left_;

@@ -7,8 +7,8 @@ namespace remora::transport::rdma {
 Status RegistrationGrant::register_in(const std::shared_ptr<GrantDomain>& domain,
                                       std::vector<WireExtent>& extents) {
   leave_device();
-  auto held =
-      domain->acquire({.extents = stretches_, .rights = rights_, .epoch = epoch_}, share_, extents);
+  auto held = domain->acquire(
+      {.extents = stretches_, .rights = rights_, .epoch = epoch_, .stop = stop_}, share_, extents);
   if (!held) {
     if (const Status left = domain->key_left(); !left) left_ = left;
     return held.error();

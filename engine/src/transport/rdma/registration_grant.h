@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -23,7 +24,8 @@ class RegistrationGrant final : public GrantHandle {
   explicit RegistrationGrant(const GrantRequest& request)
       : stretches_{request.extents.begin(), request.extents.end()},
         rights_{request.rights},
-        epoch_{request.epoch} {}
+        epoch_{request.epoch},
+        stop_{request.stop} {}
 
   /// Has the memory registered in `domain`, instead of the domain that the grant was in. The
   /// addresses of `extents`, which the client holds, stay; empty: the client holds none yet. After
@@ -41,6 +43,7 @@ class RegistrationGrant final : public GrantHandle {
   const std::vector<MemoryStretch> stretches_;
   const Rights rights_;
   const std::uint64_t epoch_;
+  const std::stop_token stop_;
   /// Kept while the device is away: a session must be able to return to its grants.
   std::shared_ptr<GrantShare> share_;
   Status left_;  ///< not ok: a device has not released a registration of this grant

@@ -398,13 +398,25 @@ TEST_F(GrantRenewalTest, DeviceThatIsServedAgainHoldsUpNoClient) {
   const auto begun = std::make_shared<std::promise<void>>();
   std::promise<void> release;
   const std::shared_future<void> released = release.get_future().share();
-  listener_->set_job([begun, released] {
+  listener_->set_job([begun, released](const std::stop_token& /*stop*/) {
     begun->set_value();
     released.wait();
   });
   begun->get_future().wait();
   EXPECT_EQ(peer.stat("one").name(), "one");
   release.set_value();
+}
+
+TEST_F(GrantRenewalTest, StopOfTheServerEndsTheRegistrationOfThePoolWithAReturnedDevice) {
+  const auto begun = std::make_shared<std::promise<void>>();
+  const auto told = std::make_shared<std::promise<bool>>();
+  listener_->set_job([begun, told](const std::stop_token& stop) {
+    begun->set_value();
+    told->set_value(eventually([&] { return stop.stop_requested(); }));
+  });
+  begun->get_future().wait();
+  core_->stop();
+  EXPECT_TRUE(told->get_future().get()) << "while it registers";
 }
 
 /// A first grant, as the ones that follow.

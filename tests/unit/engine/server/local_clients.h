@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <sys/eventfd.h>
 #include <utility>
@@ -153,9 +154,10 @@ class LocalListener final : public transport::Listener, private transport::Devic
   [[nodiscard]] std::string description() const override { return "local"; }
   [[nodiscard]] std::uint16_t port() const noexcept override { return 1; }
   [[nodiscard]] transport::DeviceWatch* device_watch() noexcept override { return this; }
-  [[nodiscard]] std::function<void()> tick() noexcept override {
+  [[nodiscard]] std::function<void()> tick(const std::stop_token& stop) noexcept override {
     const std::lock_guard lock{mutex_};
-    return std::exchange(job_, {});
+    if (!job_) return {};
+    return [job = std::exchange(job_, {}), stop] { job(stop); };
   }
   [[nodiscard]] std::vector<transport::DeviceFailure> take_failures() noexcept override {
     const std::lock_guard lock{mutex_};
@@ -173,7 +175,7 @@ class LocalListener final : public transport::Listener, private transport::Devic
     failures_.push_back(std::move(failure));
   }
   /// The result of the next tick().
-  void set_job(std::function<void()> job) {
+  void set_job(std::function<void(const std::stop_token& stop)> job) {
     const std::lock_guard lock{mutex_};
     job_ = std::move(job);
   }
@@ -183,7 +185,7 @@ class LocalListener final : public transport::Listener, private transport::Devic
   std::mutex mutex_;
   std::vector<std::unique_ptr<transport::ServerEndpoint>> arrived_;
   std::vector<transport::DeviceFailure> failures_;
-  std::function<void()> job_;
+  std::function<void(const std::stop_token& stop)> job_;
 };
 
 /// A client. Used by one thread.

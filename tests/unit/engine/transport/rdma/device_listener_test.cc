@@ -2,10 +2,15 @@
 
 #include "transport/rdma/device_listener.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <gtest/gtest.h>
+#include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <remora/metrics/registry.h>
 
@@ -39,11 +44,12 @@ class DeviceListenerTest : public test::FakeTest {
   [[nodiscard]] verbs::Device first() const {
     return verbs::connection_manager_devices(fake_.provider()).value().front();
   }
-  Result<std::unique_ptr<DeviceListener>> open(const std::vector<std::string>& wanted = {},
-                                               const config::RdmaSettings& settings = {}) {
+  Result<std::unique_ptr<DeviceListener>> open(
+      const std::vector<std::string>& wanted = {}, const config::RdmaSettings& settings = {},
+      config::RdmaProtection protection = config::RdmaProtection::kRegistrations) {
     DeviceListener::Plan plan{.addresses = {verbs::Address::parse("10.0.0.1", 0).value()},
                               .wanted = wanted,
-                              .protection = config::RdmaProtection::kRegistrations,
+                              .protection = protection,
                               .registrations = std::make_shared<RegistrationBudgets>(0),
                               .windows = std::make_shared<WindowBudgets>(0),
                               .settings = settings,
@@ -121,7 +127,7 @@ TEST_F(DeviceListenerTest, DeviceWithoutASettingIsLeftOutUntilItHasIt) {
   EXPECT_EQ(serving("fake1"), 0);
   second.port.pkey_tbl_len = 2;
   while (!(*listener)->must_restore()) std::this_thread::sleep_for(std::chrono::milliseconds{10});
-  (*listener)->restore();
+  (*listener)->restore({});
   EXPECT_EQ(serving("fake1"), 1);
 }
 
@@ -152,7 +158,7 @@ TEST_F(DeviceListenerTest, ADeviceThatHasGoneIsGivenBackAndTakenUpAgain) {
   EXPECT_EQ(failures.front().device, "fake0");
   const auto restore = [&] {
     while (!(*listener)->must_restore()) std::this_thread::sleep_for(std::chrono::milliseconds{10});
-    (*listener)->restore();
+    (*listener)->restore({});
   };
   restore();
   EXPECT_EQ(states(), "fake0 gone; ") << "it has not returned";
@@ -161,6 +167,38 @@ TEST_F(DeviceListenerTest, ADeviceThatHasGoneIsGivenBackAndTakenUpAgain) {
   EXPECT_EQ(states(), "fake0 serving; ");
   EXPECT_NE(fake_.listener, nullptr) << "bound again";
   EXPECT_EQ(serving("fake0"), 1);
+}
+
+TEST_F(DeviceListenerTest, DeviceThatReturnsWhileTheServerStopsIsNotServed) {
+  fake_.listener_has_device = true;
+  // It is not asked about its windows.
+  fake_.attributes.device_cap_flags = 0;
+  auto listener = open({}, {}, config::RdmaProtection::kWindowsUnchecked);
+  ASSERT_OK(listener);
+  std::vector<std::byte> memory(2 * 4096);
+  const std::array pieces{MemoryStretch{memory.data(), 4096},
+                          MemoryStretch{memory.data() + 4096, 4096}};
+  ASSERT_OK((*listener)->register_pool(pieces, nullptr, {}));
+  const auto leased = [&] {
+    return std::count_if(fake_.registered.begin(), fake_.registered.end(), [](const auto& each) {
+      return each.access == static_cast<std::uint32_t>(LeasedMemory::kAccess);
+    });
+  };
+  EXPECT_EQ(leased(), 2);
+  fake_.push(fake_.listener, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  fake_.device_count = 0;
+  ASSERT_OK((*listener)->next_request());
+  (*listener)->restore({});
+  EXPECT_EQ(states(), "fake0 gone; ") << "it has not returned";
+  fake_.device_count = 1;
+  std::stop_source stop;
+  stop.request_stop();
+  (*listener)->restore(stop.get_token());
+  EXPECT_EQ(leased(), 2) << "no more";
+  EXPECT_EQ(states(), "fake0 gone; ");
+  (*listener)->restore({});
+  EXPECT_EQ(leased(), 4);
+  EXPECT_EQ(states(), "fake0 serving; ");
 }
 
 TEST_F(DeviceListenerTest, AFailedQueuePairIsToldByItsNumber) {

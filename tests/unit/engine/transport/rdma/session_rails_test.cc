@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -94,6 +95,29 @@ TEST_F(SessionRailsTest, GrantHasOneAddressAndAKeyOnEachDevice) {
   EXPECT_EQ(registrations_->used(), 2U);
   EXPECT_TRUE(grant.revoke());
   EXPECT_EQ(grant.key_on(device(0), 0), 0U);
+  EXPECT_EQ(registrations_->used(), 0U);
+}
+
+TEST_F(SessionRailsTest, StopOfTheServerEndsARegistrationBetweenTwoExtents) {
+  static std::stop_source stop;
+  static verbs::Provider before;
+  stop = {};
+  before = fake_.table;
+  fake_.table.reg_mr_iova = [](ibv_pd* domain, void* address, std::size_t length,
+                               std::uint64_t iova, unsigned access) {
+    stop.request_stop();
+    return before.reg_mr_iova(domain, address, length, iova, access);
+  };
+  SessionRails rails;
+  const auto first = rails.place_on(device(0), budgets_of(0)).value();
+  const std::array extents{MemoryStretch{memory_.data(), 4096},
+                           MemoryStretch{memory_.data() + 4096, 4096}};
+  RailGrant grant{{.extents = extents, .rights = Rights::kAll, .stop = stop.get_token()},
+                  rails.next_move()};
+  EXPECT_CODE(grant.register_on(first), kCancelled);
+  EXPECT_EQ(fake_.uses("reg_mr_iova"), 1);
+  EXPECT_EQ(fake_.uses("dereg_mr"), 1);
+  EXPECT_FALSE(grant.is_on(device(0)));
   EXPECT_EQ(registrations_->used(), 0U);
 }
 

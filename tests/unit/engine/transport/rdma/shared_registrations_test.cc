@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <gtest/gtest.h>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -47,6 +48,28 @@ TEST_F(RdmaSharedRegistrationsTest, SessionsOfOneKeyShareOneRegistrationOfARegio
   first.reset();
   second.reset();
   EXPECT_EQ(domains_->count(), 0U);
+}
+
+TEST_F(RdmaSharedRegistrationsTest, StopOfTheServerEndsARegistrationBetweenTwoExtents) {
+  static std::stop_source stop;
+  static verbs::Provider before;
+  stop = {};
+  before = fake_.table;
+  auto session = join("cache", 1);
+  fake_.table.reg_mr = [](ibv_pd* domain, void* address, std::size_t length, unsigned access) {
+    stop.request_stop();
+    return before.reg_mr(domain, address, length, access);
+  };
+  const std::array extents{MemoryStretch{memory_.data(), 4096},
+                           MemoryStretch{memory_.data() + 4096, 4096}};
+  const int made = registered();
+  const int deregistered = fake_.uses("dereg_mr");
+  const auto stopped =
+      session->grant({.extents = extents, .rights = Rights::kAll, .stop = stop.get_token()});
+  EXPECT_CODE(stopped, kCancelled);
+  EXPECT_EQ(registered(), made + 1);
+  EXPECT_EQ(fake_.uses("dereg_mr"), deregistered + 1);
+  EXPECT_EQ(registrations_->used(), 0U);
 }
 
 TEST_F(RdmaSharedRegistrationsTest, SessionsOfOtherKeysOrOfNoneShareNothing) {
