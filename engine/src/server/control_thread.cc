@@ -166,12 +166,11 @@ void ControlThread::receive(std::uint64_t id) noexcept {
   while (true) {
     auto message = session->endpoint().receive();
     if (!message) {
-      const bool wrong = message.error().code() == Code::kProtocol;
-      if (wrong) server_.metrics().protocol_violation();
-      log::debug("session {:x}: {}", id, message.error().message());
-      if (!wrong) return server_.ender().hung_up(session);
-      server_.ender().end(id, SessionEnd::kProtocol, session.get());
-      return;
+      if (message.error().code() != Code::kProtocol) {
+        log::debug("session {:x}: {}", id, message.error().message());
+        return server_.ender().hung_up(session);
+      }
+      return end_for_protocol(*session, message.error());
     }
     const bool more = message->has_value() ? take_message(session, std::move(**message))
                                            : take_notices(*session, notice_budget);
@@ -233,14 +232,20 @@ bool ControlThread::deliver(ServerSession& session,
     const Status delivered = session.notices().deliver(notices[i]);
     if (delivered) continue;
     session.notices().give_back_room(notices.size() - i - 1);
-    if (protocol_lines_.allows(Clock::now()))
-      log::warn({"session.protocol", "session:x reason"}, "session {:x}: {}; ended{}", session.id(),
-                delivered.error().message(), protocol_lines_.take_left_out());
-    server_.metrics().protocol_violation();
-    server_.ender().end(session.id(), SessionEnd::kProtocol, &session);
+    end_for_protocol(session, delivered.error());
     return false;
   }
   return true;
+}
+
+/// Its client, which need not be admitted, has sent what the protocol does not allow.
+void ControlThread::end_for_protocol(ServerSession& session, const Error& why) noexcept {
+  if (protocol_lines_.allows(Clock::now()))
+    log::warn({"session.protocol", "session:x peer reason"}, "session {:x} ({}): {}; ended{}",
+              session.id(), session.endpoint().peer(), why.message(),
+              protocol_lines_.take_left_out());
+  server_.metrics().protocol_violation();
+  server_.ender().end(session.id(), SessionEnd::kProtocol, &session);
 }
 
 /// Ends the sessions of silent clients: the server cannot know whether such a client still lives,

@@ -69,6 +69,7 @@ class ControlThread {
   bool take_notices(ServerSession& session, std::size_t& budget) noexcept;
   [[nodiscard]] bool deliver(ServerSession& session,
                              std::span<const transport::Notice> notices) noexcept;
+  void end_for_protocol(ServerSession& session, const Error& why) noexcept;
   void end_late_sessions() noexcept;
   void end_silent_sessions() noexcept;
   void release_lapsed_sessions() noexcept;
