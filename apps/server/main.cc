@@ -153,6 +153,20 @@ int fail_to_start(const Options& options, const config::ServerConfig& configurat
   return to_int(exit_code_of(error));
 }
 
+/// Without keys the clients are administrators (RegionRequests::may_administer()).
+void warn_of_no_keys(const config::ServerConfig& configuration) {
+  const config::Transports& transports = configuration.transports;
+  const bool reached =
+      transports.rdma != config::Availability::kOff || transports.tcp != config::Availability::kOff;
+  const std::string& address = configuration.listen.address;
+  if (configuration.auth == config::Auth::kKeys || !reached || config::is_loopback(address)) return;
+  log_warn("auth.none",
+           "auth is none and listen.address " + address +
+               " is no loopback address: every host that reaches it can read and remove every "
+               "region, end sessions and drain the server; 'auth: keys' asks clients for keys",
+           {{"address", address}});
+}
+
 void log_ready(const Server& server, const config::ServerConfig& configuration) {
   std::string where;
   for (const std::string& line : server.listening()) where += (where.empty() ? "" : ", ") + line;
@@ -172,6 +186,7 @@ void log_ready(const Server& server, const config::ServerConfig& configuration) 
                  " is no loopback address and asks for no credentials: every host that reaches it "
                  "can read regions, sessions and addresses of clients; set metrics.token_file",
              {{"address", *configuration.metrics.address}});
+  warn_of_no_keys(configuration);
 }
 
 /// A signal to stop has arrived while the server started, which has released everything.

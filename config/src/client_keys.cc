@@ -49,7 +49,8 @@ constexpr std::array kClientKeys{
     worded("auth", KeyType::kChoice, kAuthWords, kAuth,
            "How clients prove their identity. `keys`: each client by its key in `clients`, and the "
            "server to the client by the same key. `none` accepts every client that can connect, "
-           "and must be written unless `listen.address` is a loopback address."),
+           "as an administrator of the server, and must be written unless `listen.address` is a "
+           "loopback address."),
 
     list("clients", kClientList, 1, 4096, "Clients that `auth: keys` accepts."),
     required(free_text("clients[].name", "1 to 64 of `A-Z a-z 0-9 . _ -`, not `.` or `..`",

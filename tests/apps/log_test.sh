@@ -131,4 +131,17 @@ sed 's/size: 64MiB, piece: 4MiB/size: 60TiB/' "$work/json.yaml" >"$work/large.ya
 run 5 "a start that fails" "$bin/remora-server" --config "$work/large.yaml"
 is "it says why as an event" true_of err '.[-1] | .event == "server.not_started"
   and .level == "error" and (.text | test("pool.size"))'
+
+# --- every host may come in, without a key ----------------------------------------------------------
+cat >"$work/open.yaml" <<YAML
+listen: {address: 0.0.0.0, port: $port}
+transports: {rdma: off, shm: off, tcp: required}
+pool: {size: 64MiB, piece: 4MiB, huge_pages: never}
+auth: none
+log: {format: json}
+YAML
+start_server "$work/open.yaml"
+stop_server
+in_log "it warns once that they are administrators" '[.[] | select(.event == "auth.none")]
+  | length == 1 and .[0].level == "warning" and .[0].address == "0.0.0.0" and (.[0].text | test("drain the server"))'
 finish
