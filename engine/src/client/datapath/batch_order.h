@@ -40,6 +40,11 @@ class BatchOrder {
     if (operations.count >= kFromOperations && operations.count <= places_.size())
       arrange_long(operations);
   }
+  /// Whether arrange() may change the order. Reads only the requests of the operations.
+  [[nodiscard]] bool may_arrange(const OperationList& operations) const noexcept {
+    return operations.count >= kFromOperations && operations.count <= places_.size() &&
+           may_gain(operations);
+  }
 
  private:
   struct Place {

@@ -20,6 +20,7 @@
 #include "client/datapath/deadline_source.h"
 #include "client/datapath/operation_list.h"
 #include "client/datapath/operation_record.h"
+#include "client/datapath/uniform_run.h"
 #include "transport/lane.h"
 #include "transport/rails.h"
 
@@ -62,6 +63,14 @@ class LaneDriver {
   /// Takes checked operations; each of them ends in its sink. Never allocates. Waits for the server
   /// only if mapped memory has notifications to deliver.
   virtual void submit(OperationList operations) noexcept = 0;
+  /// Posts the first operations of `run`, as many as the lane has room for, and returns their
+  /// number. Each of them ends in its sink. 0: the lane has no room, another thread holds it, other
+  /// operations wait for it, or it takes no requests. The other operations stay with the caller,
+  /// which calls fill_like() for the first of them before it offers them again. Never waits.
+  [[nodiscard]] virtual std::size_t post_run(const UniformRun& run) noexcept {
+    (void)run;
+    return 0;
+  }
 
   /// Blocks until `sink` has at least `at_least` operations ready; so many must have been submitted
   /// to it. With 0 it does not block, but also posts and polls. The owner of the sink calls it.

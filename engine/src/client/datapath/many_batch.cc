@@ -2,21 +2,29 @@
 
 #include <bit>
 #include <cstddef>
+#include <utility>
 
 namespace remora::detail {
 
 static_assert(std::has_single_bit(kManyInFlight), "CompletionSink needs a power of two");
 
 ManyBatch::ManyBatch(const LaneDriver& lane)
-    : records_(kManyInFlight),
-      free_{records_.data()},
-      ring_(kManyInFlight),
-      sink_{ring_},
-      order_{lane, kManyInFlight} {
-  for (std::size_t i = 0; i < records_.size(); ++i) {
-    records_[i].next = i + 1 < records_.size() ? &records_[i + 1] : nullptr;
-    records_[i].sink = &sink_;
+    : records_(kManyInFlight), ring_(kManyInFlight), sink_{ring_}, order_{lane, kManyInFlight} {
+  requests_.reserve(records_.size());
+  for (ManyRecord& record : records_) {
+    record.sink = &sink_;
+    requests_.push_back(&record.request);
   }
+  chain_all();
+}
+
+bool ManyBatch::chain_all() noexcept {
+  if (std::exchange(chained_, true)) [[likely]]
+    return false;
+  free_ = nullptr;
+  for (auto record = records_.rbegin(); record != records_.rend(); ++record)
+    record->next = std::exchange(free_, &*record);
+  return true;
 }
 
 }  // namespace remora::detail

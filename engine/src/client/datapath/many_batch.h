@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <remora/engine/many.h>
@@ -24,8 +25,8 @@ struct ManyRecord : OperationRecord {
   std::size_t index;      ///< the index of the pair in its call
 };
 
-/// Records, chained by `next`: the free ones come first. The call that uses it owns it, else
-/// ManyBatches. One thread at a time.
+/// Records, chained by `next`: the free ones come first. Or, until chain_all(), an array of records
+/// for uniform runs. The call that uses it owns it, else ManyBatches. One thread at a time.
 class ManyBatch {
  public:
   /// For calls on `lane`, or on a lane with the same limits. Throws std::bad_alloc.
@@ -45,12 +46,25 @@ class ManyBatch {
     last.next = free_;
     free_ = record_of(&first);
   }
+  /// All records, while none is in flight. The caller may link them anew: chain_all() restores the
+  /// chain of free records.
+  [[nodiscard]] std::span<ManyRecord> unchained() noexcept {
+    chained_ = false;
+    return records_;
+  }
+  /// The requests of the records, as a lane takes them. The order is that of unchained().
+  [[nodiscard]] transport::Chain requests() const noexcept { return requests_; }
+  /// Chains all records as free ones, while none is in flight. False: the chain is as first_free()
+  /// says, since unchained() was not called.
+  bool chain_all() noexcept;
   [[nodiscard]] CompletionSink& sink() noexcept { return sink_; }
   [[nodiscard]] BatchOrder& order() noexcept { return order_; }
 
  private:
   std::vector<ManyRecord> records_;
-  ManyRecord* free_;
+  std::vector<const transport::WorkRequest*> requests_;
+  ManyRecord* free_ = nullptr;
+  bool chained_ = false;
   std::vector<CompletionSink::Run> ring_;
   CompletionSink sink_;
   BatchOrder order_;

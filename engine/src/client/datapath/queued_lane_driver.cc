@@ -62,6 +62,28 @@ void QueuedLaneDriver::submit(OperationList operations) noexcept {
   release_lane(Release::kAtOnce);
 }
 
+std::size_t QueuedLaneDriver::post_run(const UniformRun& run) noexcept {
+  if (!mutex_.try_lock()) return 0;
+  std::size_t count = 0;
+  if (backlog_.empty() && !broken()) [[likely]]
+    count = std::min<std::size_t>(run.requests.size(),
+                                  limits_.depth - (next_sequence_ - retired_sequence_));
+  if (count != 0) {
+    std::uint64_t bytes = run.bytes;
+    for (const transport::WorkRequest* request : run.requests.subspan(count))
+      bytes -= request->length_bytes;
+    chain_.length = count;
+    chain_.run = next_sequence_;
+    posted_at(chain_.run) = {.operation = run.first,
+                             .run_count = static_cast<std::uint32_t>(count),
+                             .uniform = true,
+                             .run_bytes = bytes};
+    post_chain(run.requests.first(count));
+  }
+  release_lane(Release::kAtOnce);
+  return count;
+}
+
 /// Leaves operations for the holder of the lane. True: the holder has released the lane, and this
 /// thread has taken it.
 bool QueuedLaneDriver::put_in_inbox(OperationList& operations) noexcept {
@@ -324,7 +346,7 @@ void QueuedLaneDriver::post_backlog() noexcept {
       finish(operation, tally);
     }
   }
-  if (chain_.length != 0) post_chain();
+  if (chain_.length != 0) post_chain({chain_.requests.data(), chain_.length});
 }
 
 /// Adds the first operation of the backlog, which is whole, to the chain, with the operations that
@@ -338,7 +360,7 @@ void QueuedLaneDriver::post_backlog() noexcept {
   chain_.run = next_sequence_ + chain_.length;
   Posted& posted = posted_at(chain_.run);
   posted.operation = at;
-  posted.joined = posted.ends_chain = false;
+  posted.joined = posted.ends_chain = posted.uniform = false;
   const transport::WorkRequest** const begin = &chain_.requests[chain_.length];
   const transport::WorkRequest** const behind = begin + std::min(room, backlog_.count);
   const transport::WorkRequest** place = begin;
@@ -363,14 +385,14 @@ void QueuedLaneDriver::post_backlog() noexcept {
   posted.run_bytes = bytes;
 }
 
-void QueuedLaneDriver::post_chain() noexcept {
+/// Posts the requests whose entries are in the ring.
+void QueuedLaneDriver::post_chain(transport::Chain requests) noexcept {
   const std::uint64_t first = next_sequence_;
   REMORA_ASSERT_HOT(chain_.run - first < chain_.length, "the last entry is of this chain");
   REMORA_ASSERT_HOT(first - retired_sequence_ + chain_.length <= limits_.depth,
                     "a lane has no more requests than its depth");
   posted_at(chain_.run).ends_chain = true;
-  const transport::PostOutcome outcome =
-      lane_->post(transport::Chain{chain_.requests.data(), chain_.length}, first);
+  const transport::PostOutcome outcome = lane_->post(requests, first);
   REMORA_ASSERT_HOT(
       outcome.taken == chain_.length || (outcome.taken < chain_.length && outcome.error != 0),
       "a lane takes the whole chain, or says why it does not");

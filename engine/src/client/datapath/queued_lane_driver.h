@@ -8,7 +8,8 @@
 /// its own operations before it releases the lane: one chain, with one doorbell. Operations that
 /// are neighbours of the operation before them, in the region and in local memory, are joined with
 /// it into one request. Other whole transfers that follow each other are a run, which is posted,
-/// retired and given back as a unit.
+/// retired and given back as a unit. The records of a uniform run, which post_run() takes, are
+/// filled in when the run is cut.
 ///
 /// The callers poll: a thread that waits also moves the operations of the other threads. One
 /// waiting caller sleeps on the lane's event descriptor, the others on a condition that each
@@ -74,6 +75,7 @@ class QueuedLaneDriver final : public LaneDriver {
   void release_lease(OperationRecord& operation) noexcept override;
   /// Rings one doorbell, unless the send queue is nearly full.
   void submit(OperationList operations) noexcept override;
+  [[nodiscard]] std::size_t post_run(const UniformRun& run) noexcept override;
   // clang does not check run() and wait(): only at run time is it known whether they hold the lane.
   void run(OperationRecord& operation) noexcept override REMORA_NO_THREAD_SAFETY_ANALYSIS;
   void wait(CompletionSink& sink, std::size_t at_least,
@@ -123,6 +125,7 @@ class QueuedLaneDriver final : public LaneDriver {
     std::uint32_t run_count = 0;
     bool joined = false;          ///< the request has several operations, chained by `next`; no run
     bool ends_chain = false;      ///< its last request is the last of its chain, which is signaled
+    bool uniform = false;         ///< the run is a part of a UniformRun
     std::uint64_t run_bytes = 0;  ///< of the whole run
     std::byte* user = nullptr;    ///< destination of a bounced read
     std::uint32_t length_bytes = 0;
@@ -223,7 +226,7 @@ class QueuedLaneDriver final : public LaneDriver {
       REMORA_REQUIRES(mutex_);
   void finish_split(OperationRecord& operation, EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
   bool bounce(transport::WorkRequest& request, Posted& posted) noexcept REMORA_REQUIRES(mutex_);
-  void post_chain() noexcept REMORA_REQUIRES(mutex_);
+  void post_chain(transport::Chain requests) noexcept REMORA_REQUIRES(mutex_);
   [[nodiscard]] std::size_t signaled_count(const transport::PostOutcome& outcome) const noexcept
       REMORA_REQUIRES(mutex_);
   void refuse_rest(const transport::PostOutcome& outcome, std::uint64_t first) noexcept

@@ -111,11 +111,13 @@ void QueuedLaneDriver::cut_run(std::uint64_t sequence, std::uint64_t count) noex
   Posted rest{.operation = front.operation,
               .run_count = front.run_count - static_cast<std::uint32_t>(count),
               .ends_chain = std::exchange(front.ends_chain, false),
+              .uniform = front.uniform,
               .run_bytes = front.run_bytes};
   for (std::uint64_t i = 0; i < count; ++i) {
-    rest.run_bytes -= rest.operation->length_bytes;
+    rest.run_bytes -= rest.operation->request.length_bytes;
     rest.operation = rest.operation->next;
   }
+  if (rest.uniform) fill_like(*rest.operation, *front.operation);
   front.run_count = static_cast<std::uint32_t>(count);
   front.run_bytes -= rest.run_bytes;
   posted_at(sequence + count) = rest;
@@ -411,8 +413,8 @@ bool QueuedLaneDriver::carries(const RevocableGrant& grant) noexcept {
     const OperationRecord* operation = posted.operation;
     any = grant.owns(*operation);
     // The operations of a run, or of a joined request, have the same opcode, but may be of several
-    // regions.
-    for (std::uint32_t i = 1; i < posted.run_count && !any; ++i) {
+    // regions, unless the run is uniform.
+    for (std::uint32_t i = 1; i < posted.run_count && !posted.uniform && !any; ++i) {
       operation = operation->next;
       any = grant.owns(*operation);
     }

@@ -38,7 +38,7 @@ Status run_many(Operation operation, const RegionGrant& region, std::span<Pair> 
   if (pairs.empty()) return {};
   ManyCall call{region.session(), kOpcodeOf<Pair>, options};
   if (!call.ready()) return region.named(Error{Code::kOutOfMemory, operation});
-  call.add(region, pairs);
+  call.add_only(region, pairs);
   return call.finish();
 }
 

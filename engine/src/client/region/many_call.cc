@@ -249,6 +249,7 @@ void ManyCall::add_records(const RegionGrant& region, std::span<Pair> pairs) noe
   if constexpr (!kTransfer)
     if (!region.atomics_go_by(lane_)) [[unlikely]]
       return run_singles(region, pairs);
+  if (batch_->chain_all()) place_ = batch_->first_free();
   if (lane_.maps_memory()) submit();  // atomics: see submit()
   while (true) {
     if constexpr (kTransfer) pairs = pairs.subspan(fill_quickly(region, pairs));
@@ -407,6 +408,7 @@ void ManyCall::wait(std::size_t at_least) noexcept {
 }
 
 void ManyCall::collect() noexcept {
+  if (run_region_ != nullptr) return collect_runs();
   CompletionSink& sink = batch_->sink();
   const bool atomic = is_atomic(opcode_);
   for (std::size_t left = sink.ready(); left != 0;) {

@@ -1,8 +1,10 @@
 #pragma once
 
 /// One synchronous call with many pairs: see remora/engine/many.h. Over mapped memory the calling
-/// thread copies; otherwise each pair in flight uses a record of a ManyBatch. A pair that fails the
-/// quick check is handled like a single operation.
+/// thread copies. On a lane that takes requests, the transfers of a call go as uniform runs as long
+/// as they have one region, one local memory and no neighbours. The other pairs each have a record
+/// of a ManyBatch while they are in flight. A pair that fails the quick check is handled like a
+/// single operation.
 
 #include <array>
 #include <cstddef>
@@ -25,8 +27,9 @@
 
 namespace remora::detail {
 
-/// By one thread: add(), for the pairs of each region in turn, then finish(). exception: each round
-/// of pairs touches most of the members (unit_engine_cost counts the instructions).
+/// By one thread: add_only(), or add() for the pairs of each region in turn; then finish().
+/// exception: each round of pairs touches most of the members (unit_engine_cost counts the
+/// instructions).
 class ManyCall {
  public:
   /// `options` are checked. If the call is ready(), its outcomes are set to ok; a failed pair
@@ -42,6 +45,9 @@ class ManyCall {
   /// Borrows `pairs` and the region until finish() has returned. May block.
   template <typename Pair>
   void add(const RegionGrant& region, std::span<Pair> pairs) noexcept;
+  /// As add(), for a call whose pairs are all of one region.
+  template <typename Pair>
+  void add_only(const RegionGrant& region, std::span<Pair> pairs) noexcept;
   /// Blocks until all pairs have ended.
   Status finish() noexcept;
 
@@ -53,6 +59,12 @@ class ManyCall {
     std::uint64_t offset_bytes = 0;
     std::uint64_t length_bytes = 0;
     Outcome outcome{};
+  };
+  /// A uniform run: some of its operations are in flight, or it has ended.
+  struct Run {
+    std::span<ManyRecord> records{};
+    std::size_t in_flight = 0;
+    std::size_t first_index = 0;  ///< the index of the pair of the first record
   };
   /// Number of memories with handles that the pairs in flight may use.
   static constexpr std::size_t kMaxUses = 16;
@@ -70,6 +82,17 @@ class ManyCall {
   void run_single(const RegionGrant& region, Pair& pair, std::size_t index) noexcept;
   template <typename Pair>
   [[nodiscard]] std::size_t copy_round(const RegionGrant& region, std::span<Pair> pairs) noexcept;
+
+  // For lanes that take requests (many_call_runs.cc):
+  template <typename Pair>
+  [[nodiscard]] std::size_t add_runs(const RegionGrant& region, std::span<Pair> pairs) noexcept;
+  template <typename Pair>
+  [[nodiscard]] std::uint64_t fill_run(const RegionGrant& region, std::span<Pair> pairs,
+                                       std::span<ManyRecord> records) noexcept;
+  [[nodiscard]] std::size_t post_run(Run& run, transport::Chain requests,
+                                     std::uint64_t bytes) noexcept;
+  void collect_runs() noexcept;
+  void end_runs() noexcept;
 
   // For lanes that take requests, and for atomics:
   template <typename Pair>
@@ -105,6 +128,8 @@ class ManyCall {
   std::uint64_t copied_bytes_ = 0;
 
   std::unique_ptr<ManyBatch> batch_;
+  const RegionGrant* run_region_ = nullptr;  ///< null: no uniform runs are in flight
+  std::array<Run, 2> runs_{};
   /// The first of the filled records that are not submitted is batch_->first_free(). `place_`, the
   /// record behind them, is free.
   OperationRecord* place_ = nullptr;
@@ -119,6 +144,10 @@ class ManyCall {
   std::array<LocalMemory*, kMaxUses> uses_;
 };
 
+extern template std::size_t ManyCall::add_runs<const ReadPair>(const RegionGrant&,
+                                                               std::span<const ReadPair>) noexcept;
+extern template std::size_t ManyCall::add_runs<const WritePair>(
+    const RegionGrant&, std::span<const WritePair>) noexcept;
 extern template void ManyCall::add<const ReadPair>(const RegionGrant&,
                                                    std::span<const ReadPair>) noexcept;
 extern template void ManyCall::add<const WritePair>(const RegionGrant&,
@@ -127,5 +156,17 @@ extern template void ManyCall::add<FetchAddPair>(const RegionGrant&,
                                                  std::span<FetchAddPair>) noexcept;
 extern template void ManyCall::add<CompareSwapPair>(const RegionGrant&,
                                                     std::span<CompareSwapPair>) noexcept;
+
+template <typename Pair>
+void ManyCall::add_only(const RegionGrant& region, std::span<Pair> pairs) noexcept {
+  if constexpr (transport::is_transfer(kOpcodeOf<Pair>))
+    if (!mapped_) {
+      pairs = pairs.subspan(add_runs(region, pairs));
+      if (pairs.empty()) [[likely]]
+        return;
+      end_runs();
+    }
+  add(region, pairs);
+}
 
 }  // namespace remora::detail

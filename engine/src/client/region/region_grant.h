@@ -123,11 +123,10 @@ class RegionGrant final : public RevocableGrant {
     operation.whole = true;
     return true;
   }
-  /// Mapped bytes, and the transfers of them that pass the check. All others are for check().
-  struct MappedBytes {
-    std::byte* address;
-    std::uint64_t size_bytes;
-    std::uint64_t bytes_max;  ///< of one transfer; 0: no transfer passes
+  /// The transfers of one opcode that pass the check. All others are for check().
+  struct Transfers {
+    std::uint64_t size_bytes;  ///< of the region
+    std::uint64_t bytes_max;   ///< of one transfer; 0: no transfer passes
 
     [[nodiscard, gnu::always_inline]] bool admits(std::uint64_t offset_bytes,
                                                   const std::byte* local,
@@ -136,12 +135,39 @@ class RegionGrant final : public RevocableGrant {
              local != nullptr;
     }
   };
+  struct MappedBytes : Transfers {
+    std::byte* address;
+  };
+  /// The quick check of many transfers with the same local memory, and what their requests share.
+  struct RequestBytes : Transfers {
+    std::uint64_t remote_address;  ///< of the region's first byte
+    std::uint32_t remote_key;
+    std::uint32_t local_key;
+  };
   /// The bytes of the region, if the session maps memory. A copy needs a MappedAccess, and a check
   /// of revoked() after that.
   [[nodiscard]] MappedBytes mapped_bytes(transport::Opcode opcode) const noexcept {
-    return {.address = std::bit_cast<std::byte*>(quick_.remote_address),
-            .size_bytes = quick_.size_bytes,
-            .bytes_max = quick_.one_extent_bytes_max[static_cast<std::size_t>(opcode)]};
+    return {{quick_.size_bytes, quick_.one_extent_bytes_max[static_cast<std::size_t>(opcode)]},
+            std::bit_cast<std::byte*>(quick_.remote_address)};
+  }
+  /// The transfers of `memory` that admits() would let pass. Null: memory that is not registered.
+  [[nodiscard]] RequestBytes request_bytes(transport::Opcode opcode,
+                                           const LocalMemory* memory) const noexcept {
+    RequestBytes bytes{
+        {quick_.size_bytes, quick_.one_extent_bytes_max[static_cast<std::size_t>(opcode)]},
+        quick_.remote_address,
+        quick_.remote_key,
+        0};
+    // As in fits().
+    const std::size_t domain = quick_.domain();
+    if (memory != nullptr) {
+      const std::uint64_t key_word = memory->key_word(domain);
+      if (key_word == 0) bytes.bytes_max = 0;
+      bytes.local_key = static_cast<std::uint32_t>(key_word);
+    } else if (domain != kNoMemoryDomain) {
+      bytes.bytes_max = 0;
+    }
+    return bytes;
   }
   /// As check(), for an operation that goes to `lane`: also refuses an atomic if the lane does not
   /// lead to the device of the region's atomics.

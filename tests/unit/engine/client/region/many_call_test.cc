@@ -1,5 +1,7 @@
 /// What a call with many pairs posts, and how it counts; the test decides how requests complete.
 
+#include <algorithm>
+#include <array>
 #include <gtest/gtest.h>
 #include <memory>
 #include <optional>
@@ -15,7 +17,7 @@ namespace {
 using namespace remora::literals;  // NOLINT(google-build-using-namespace): literals only
 using transport::FakeLane;
 
-/// Completes each chain at once.
+/// Completes each chain at once, or reports its requests in parts.
 class ManyPairsLane final : public FakeLane {
  public:
   explicit ManyPairsLane(std::uint32_t depth) : FakeLane{depth, 1U << 20U} {}
@@ -23,10 +25,18 @@ class ManyPairsLane final : public FakeLane {
                               std::uint64_t first_sequence) noexcept override {
     const auto outcome = FakeLane::post(chain, first_sequence);
     chains.push_back(outcome.taken);
-    complete(first_sequence + outcome.taken - 1);
+    const std::uint64_t end = first_sequence + outcome.taken;
+    for (std::uint64_t at = first_sequence + part; at < std::min(end, fails_from); at += part)
+      complete(at - 1);
+    if (fails_from < end)
+      complete(fails_from, CompletionStatus::kRemoteAccessError);
+    else
+      complete(end - 1);
     return outcome;
   }
   std::vector<std::size_t> chains;
+  std::uint64_t part = 1000;                     ///< number of requests of one report
+  std::uint64_t fails_from = ~std::uint64_t{0};  ///< the sequence of the request that fails
 };
 
 class ManyCallTest : public ::testing::Test {
@@ -103,6 +113,86 @@ TEST_F(ManyCallTest, BadPairsAreNotPostedAndCountOnce) {
   EXPECT_EQ(counted("ok"), 97);
   EXPECT_EQ(counted("misuse"), 3);
   for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(each[i].ok, i != 0 && i != 50 && i != 99);
+}
+
+TEST_F(ManyCallTest, PairsThatEndInPartsCountOnceEach) {
+  open(512);
+  lane_->part = 7;
+  std::vector<ManyOutcome> each(1000);
+  ASSERT_TRUE(region_->read_many(reads(1000, 128), {.each = each}));
+  EXPECT_TRUE(std::ranges::all_of(each, &ManyOutcome::ok));
+  EXPECT_EQ(counted("ok"), 1000);
+  EXPECT_EQ(engine_->registry().sum("remora_client_read_bytes_total").value(), 1000 * 64);
+}
+
+TEST_F(ManyCallTest, RefusedPairOfARunIsNamed) {
+  for (const std::size_t count : {200U, 1000U}) {
+    region_.reset();
+    open(512);
+    lane_->part = 9;
+    lane_->fails_from = 150;
+    std::vector<ManyOutcome> each(count);
+    std::vector<WritePair> pairs;
+    for (std::size_t i = 0; i < count; ++i)
+      pairs.push_back(
+          {ByteOffset{i * 128}, std::span<const std::byte>{local_}.subspan(i * 64, 64)});
+    const Status status =
+        region_->write_many(pairs, {.deadline = std::chrono::seconds{1}, .each = each});
+    ASSERT_FALSE(status);
+    for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(each[i].ok, i < 150) << i;
+    EXPECT_EQ(status.error().subject(), "r, pair 150");
+    EXPECT_EQ(counted("ok"), 150);
+  }
+}
+
+TEST_F(ManyCallTest, NeighboursInDisorderAreStillJoined) {
+  open(512);
+  std::vector<ReadPair> pairs;
+  for (std::size_t i = 0; i < 64; ++i) {
+    const std::size_t block = i * 37 % 64;
+    pairs.push_back({ByteOffset{block * 64}, std::span{local_}.subspan(block * 64, 64)});
+  }
+  ASSERT_TRUE(region_->read_many(pairs));
+  EXPECT_EQ(lane_->posted.size(), 1U);
+}
+
+TEST_F(ManyCallTest, NeighboursBehindOthersAreStillJoined) {
+  open(512);
+  auto pairs = reads(100, 128);
+  for (std::size_t i = 0; i < 50; ++i)
+    pairs.push_back(
+        {ByteOffset{64 * i + 512 * 1024}, std::span{local_}.subspan(64 * (100 + i), 64)});
+  ASSERT_TRUE(region_->read_many(pairs));
+  EXPECT_EQ(lane_->posted.size(), 101U);
+}
+
+TEST_F(ManyCallTest, PairsOfSeveralMemoriesGoTogether) {
+  open(512);
+  auto pairs = reads(300, 128);
+  std::vector<std::byte> own(64 * 300);
+  const RegisteredMemory memory{engine_->memory().register_memory(own).value()};
+  for (std::size_t i = 0; i < 300; i += 2) pairs[i].into = Target{memory, 64 * i, 64};
+  ASSERT_TRUE(region_->read_many(pairs));
+  EXPECT_EQ(lane_->posted.size(), 300U);
+  EXPECT_LE(lane_->chains.size(), 2U) << "not a chain for each pair";
+  EXPECT_EQ(lane_->posted[0].request.local, own.data());
+  EXPECT_EQ(lane_->posted[1].request.local, local_.data() + 64);
+}
+
+/// Records serve both kinds of pairs, also after a call of the other kind has changed their order.
+TEST_F(ManyCallTest, CallsOfBothKindsUseTheSameRecords) {
+  open(64);
+  lane_->part = 5;
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(region_->read_many(reads(300, 128)));
+    auto mixed = reads(300, 128);
+    mixed[200].from = ByteOffset{1_MiB};
+    ASSERT_FALSE(region_->read_many(mixed));
+    const std::array<RegionReads, 2> both{{{&*region_, mixed}, {&*region_, mixed}}};
+    ASSERT_FALSE(read_many(both));
+  }
+  EXPECT_EQ(counted("ok"), 20 * (300 + 299 + 2 * 299));
+  EXPECT_EQ(counted("misuse"), 20 * 3);
 }
 
 TEST_F(ManyCallTest, RecordsAreUsedAgain) {
