@@ -126,6 +126,44 @@ TEST_P(ManyLossTest, DeadlineIsOneForAllPairs) {
   EXPECT_EQ(last, std::vector<std::byte>(64)) << "it ended without remote effect";
 }
 
+Task<Status> write_group(AsyncRegion in, std::span<const WritePair> pairs,
+                         std::span<ManyOutcome> each) {
+  co_return co_await in.write_many(pairs, each);
+}
+
+/// The queue has room for one of two awaited groups.
+TEST_P(ManyLossTest, AwaitedGroupWhoseTurnComesTooLateIsNeverSent) {
+  if (over_shm()) GTEST_SKIP() << kMapped;
+  const Region region = make_region();
+  const Memory memory = memory_of(1);
+  const std::vector<WritePair> pairs = writes(memory);
+  constexpr std::size_t kHalf = kPairs / 2;
+  std::vector<ManyOutcome> each(kPairs);
+  AsyncQueue queue = region.async_queue({.depth = kHalf, .deadline = 1s}).value();
+  const auto both = [&]() -> Task<Status> {
+    Scope scope{2};
+    for (const std::size_t from : {std::size_t{0}, kHalf})
+      co_await scope.spawn(write_group(queue.async(), std::span{pairs}.subspan(from, kHalf),
+                                       std::span{each}.subspan(from, kHalf)));
+    co_return co_await scope.join();
+  };
+  faults_.hold_completions();
+  const Timed timed;
+  EXPECT_FALSE(sync_wait(both()).ok());
+  EXPECT_TRUE(timed.took_at_most(1s + kGrace));
+  faults_.release_completions();
+  for (std::size_t i = 0; i < kPairs; ++i) {
+    ASSERT_FALSE(each[i].ok) << i;
+    EXPECT_TRUE(each[i].code == Code::kTimedOut ||
+                (i < kHalf && each[i].code == Code::kIndeterminate))
+        << i << ": " << to_string(each[i].code);
+  }
+  ASSERT_TRUE(ok(session().settled(20s)));
+  std::vector<std::byte> last(64);
+  ASSERT_TRUE(ok(region.read(ByteOffset{(kPairs - 1) * 128}, last)));
+  EXPECT_EQ(last, std::vector<std::byte>(64));
+}
+
 REMORA_CONFORMANCE(ManyLossTest);
 
 /// The server is killed: every pair ends, in time, and says how.

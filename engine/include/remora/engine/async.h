@@ -25,6 +25,9 @@
 /// (If coroutines continue in the application's loop, in an Executor or on the arena, an operation
 /// keeps its place until its coroutine continues; the loop answers for the time before that.)
 ///
+/// **Many pairs** (read_many() and its neighbours) are one operation with one result; each pair
+/// counts as one operation of the depth. many.h has the rules for pairs.
+///
 /// **Never block a coroutine that continues on a poller or the arena**: no synchronous operation,
 /// no control request, no sync_wait(), no lock that is held for long. A poller that is blocked
 /// completes nothing for any of its queues. That is a fault of the program, which the library does
@@ -48,10 +51,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <stop_token>
 #include <utility>
 
 #include <remora/engine/buffer.h>
+#include <remora/engine/many.h>
 #include <remora/engine/types.h>
 #include <remora/owned.h>
 #include <remora/result.h>
@@ -78,7 +83,18 @@ struct AsyncRecord;
 
 /// The request of an awaited operation.
 struct AsyncRequest {
-  enum class Kind : std::uint8_t { kRead, kWrite, kWriteZeroes, kCompareSwap, kFetchAdd };
+  enum class Kind : std::uint8_t {
+    kRead,
+    kWrite,
+    kWriteZeroes,
+    kCompareSwap,
+    kFetchAdd,
+    // A group of pairs:
+    kReadMany,
+    kWriteMany,
+    kFetchAddMany,
+    kCompareSwapMany,
+  };
 
   Kind kind;
   bool owns_slot = false;
@@ -89,7 +105,24 @@ struct AsyncRequest {
   std::uint64_t operand = 0;
   std::uint64_t swap = 0;
   Slot slot{};
+  /// Of a group, borrowed: an array of the pairs of the kind, and their outcomes.
+  const void* pairs = nullptr;
+  std::size_t pair_count = 0;
+  std::span<ManyOutcome> each{};
+  bool keeps_memory = false;  ///< begin_wait() was called for a group, and end_wait() was not
 
+  [[nodiscard]] bool is_group() const noexcept { return kind >= Kind::kReadMany; }
+  /// Number of operations of the queue's depth.
+  [[nodiscard]] std::size_t places() const noexcept { return is_group() ? pair_count : 1; }
+  template <typename Pair>
+  static AsyncRequest group(Kind kind, std::span<Pair> pairs,
+                            std::span<ManyOutcome> each) noexcept {
+    return {.kind = kind,
+            .offset = {},
+            .pairs = pairs.data(),
+            .pair_count = pairs.size(),
+            .each = each};
+  }
   template <typename Buffer>
   static AsyncRequest transfer(Kind kind, ByteOffset offset, const Buffer& buffer) noexcept {
     return {.kind = kind,
@@ -105,8 +138,10 @@ struct AsyncRequest {
     return request;
   }
   /// The request waits for a place in a queue's table, and keeps its memory registered. The Waited
-  /// that is made when it gets a place, or gives up, ends that.
-  void begin_wait() const noexcept;
+  /// that is made when it gets a place, or gives up, ends that. A group keeps its memory until
+  /// end_wait(), which is called when the group has ended: its pairs are valid until then.
+  void begin_wait() noexcept;
+  void end_wait() noexcept;
   class Waited;
   /// Gives the request to a queue, by the function of the queue for its kind.
   template <typename Queue, typename... More>
@@ -151,6 +186,9 @@ class AsyncOperation {
   AsyncOperation* behind_ = nullptr;
   std::int64_t until_ = 0;         ///< the time at which it stops waiting
   AsyncRecord* record_ = nullptr;  ///< its place, when it has one
+  /// Of the first operation in line, a group: the places that it has so far.
+  AsyncRecord* reserved_ = nullptr;
+  std::size_t reserved_count_ = 0;
 };
 }  // namespace detail
 
@@ -251,6 +289,29 @@ class AsyncRegion {
   }
   [[nodiscard]] AsyncAtomic fetch_add(ByteOffset at, std::uint64_t delta) const noexcept {
     return {*this, atomic(Kind::kFetchAdd, at, delta, 0)};
+  }
+  /// Up to as many pairs as the depth of the queue (else kLimitExceeded), as one operation that
+  /// ends when all pairs have ended. The result is ok if every pair is ok, or there is none;
+  /// otherwise it is the error of the first failed pair in the array, with its index in the
+  /// subject. `each`: empty, or as many as pairs (else kInvalidArgument); gets their outcomes, but
+  /// is not written if the operation is refused as a whole. Old values of atomics are written into
+  /// the pairs. Both arrays are borrowed as targets are. The pairs begin together: they wait until
+  /// the queue has room for all of them.
+  [[nodiscard]] AsyncStatus read_many(std::span<const ReadPair> pairs,
+                                      std::span<ManyOutcome> each = {}) const noexcept {
+    return {*this, Request::group(Kind::kReadMany, pairs, each)};
+  }
+  [[nodiscard]] AsyncStatus write_many(std::span<const WritePair> pairs,
+                                       std::span<ManyOutcome> each = {}) const noexcept {
+    return {*this, Request::group(Kind::kWriteMany, pairs, each)};
+  }
+  [[nodiscard]] AsyncStatus fetch_add_many(std::span<FetchAddPair> pairs,
+                                           std::span<ManyOutcome> each = {}) const noexcept {
+    return {*this, Request::group(Kind::kFetchAddMany, pairs, each)};
+  }
+  [[nodiscard]] AsyncStatus compare_swap_many(std::span<CompareSwapPair> pairs,
+                                              std::span<ManyOutcome> each = {}) const noexcept {
+    return {*this, Request::group(Kind::kCompareSwapMany, pairs, each)};
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <remora/engine/region.h>
 
 #include "base/closed.h"
+#include "client/datapath/many_pairs.h"
 #include "client/queue/executor_core.h"
 #include "client/queue/polled_async_core.h"
 #include "client/region/region_grant.h"
@@ -13,11 +14,45 @@
 namespace remora::detail {
 
 namespace {
+
+[[nodiscard]] Operation name_of(AsyncRequest::Kind kind) noexcept {
+  switch (kind) {
+    case AsyncRequest::Kind::kReadMany: return "read_many";
+    case AsyncRequest::Kind::kWriteMany: return "write_many";
+    case AsyncRequest::Kind::kFetchAddMany: return "fetch_add_many";
+    case AsyncRequest::Kind::kCompareSwapMany: return "compare_swap_many";
+    default: return operation_name(opcode_of(kind));
+  }
+}
+
 [[nodiscard]] Error stopped_before(const AsyncRequest& request) noexcept {
-  return Error{Code::kCancelled, operation_name(opcode_of(request.kind))}.with_subject(
+  return Error{Code::kCancelled, name_of(request.kind)}.with_subject(
       "a stop was requested before it was sent");
 }
+
+/// Keeps the memory of a waiting request registered, or ends that.
+void keep(LocalMemory* memory, bool begins) noexcept {
+  if (memory == nullptr || !memory->has_handles()) return;
+  begins ? memory->begin_use() : memory->end_use();
+}
+void keep_all(const AsyncRequest& group, bool begins) noexcept {
+  use_pairs(group, [begins](auto pairs) {
+    for (const auto& pair : pairs) keep(memory_of(pair), begins);
+  });
+}
+
 }  // namespace
+
+/// A slot of the operation needs no such use.
+void AsyncRequest::begin_wait() noexcept {
+  if (!is_group()) return keep(memory, true);
+  keeps_memory = true;
+  keep_all(*this, true);
+}
+
+void AsyncRequest::end_wait() noexcept {
+  if (std::exchange(keeps_memory, false)) keep_all(*this, false);
+}
 
 AsyncCore::AsyncCore(std::size_t depth, std::chrono::nanoseconds deadline,
                      void (*run)(Resumable& record) noexcept, bool belongs_to_region)
@@ -32,14 +67,30 @@ AsyncCore::AsyncCore(std::size_t depth, std::chrono::nanoseconds deadline,
   }
 }
 
+/// Whether a group may be given to the queue.
+Status AsyncCore::check_group(const AsyncRequest& request) const noexcept {
+  if (request.pair_count > records_.size())
+    return Error{Code::kLimitExceeded, name_of(request.kind)}
+        .with_subject("pairs: the depth of the queue")
+        .with_limit(request.pair_count, records_.size());
+  if (!request.each.empty() && request.each.size() != request.pair_count)
+    return Error{Code::kInvalidArgument, name_of(request.kind)}
+        .with_subject("each: one outcome a pair")
+        .with_limit(request.each.size(), request.pair_count);
+  return {};
+}
+
 Status AsyncCore::begin(AsyncOperation& operation) noexcept {
-  std::uint32_t index = IndexStack::kNone;
-  if (waiting_.load(std::memory_order_relaxed) == 0) index = free_.take();
-  if (index == IndexStack::kNone) {
+  if (operation.request_.is_group())
+    if (const Status sound = check_group(operation.request_); !sound) return sound;
+  AsyncRecord* taken_record = nullptr;
+  if (waiting_.load(std::memory_order_relaxed) == 0)
+    taken_record = take_records(operation.request_.places());
+  if (taken_record == nullptr) {
     wait_in_line(operation);
     return {};
   }
-  AsyncRecord& record = records_[index];
+  AsyncRecord& record = *taken_record;
   move_into(record, operation);
   const Status taken = submit(record, Deadline::max());
   if (!taken) {
@@ -62,6 +113,7 @@ void AsyncCore::move_into(AsyncRecord& record, AsyncOperation& operation) noexce
 }
 
 void AsyncCore::set_result(AsyncRecord& record, Completion& completion) noexcept {
+  record.request.end_wait();
   record.status = completion.ok() ? Status{} : Status{completion.error()};
   record.old_value = completion.old_value();
   record.request.slot = std::move(completion.slot());
@@ -85,10 +137,31 @@ void AsyncCore::resume(AsyncRecord& record) noexcept {
   if (waiter) waiter.resume();
 }
 
+/// Takes free records, chained by `spare`. Null: there are fewer than `count`, and none is taken.
+/// The caller then calls submit_from_line(): meanwhile other threads may have found no free record.
+AsyncRecord* AsyncCore::take_records(std::size_t count) noexcept {
+  AsyncRecord* taken = nullptr;
+  for (; count != 0; --count) {
+    const std::uint32_t index = free_.take();
+    if (index == IndexStack::kNone) {
+      if (taken != nullptr) free_records(*taken);
+      return nullptr;
+    }
+    records_[index].spare = std::exchange(taken, &records_[index]);
+  }
+  return taken;
+}
+
+void AsyncCore::free_records(AsyncRecord& first) noexcept {
+  for (AsyncRecord* at = &first; at != nullptr;) {
+    REMORA_ASSERT_HOT(at->core == this && at == &records_[at->index],
+                      "a record goes back to the queue that it came from");
+    free_.give_back(std::exchange(at, std::exchange(at->spare, nullptr))->index);
+  }
+}
+
 void AsyncCore::give_back(AsyncRecord& record) noexcept {
-  REMORA_ASSERT_HOT(record.core == this && &record == &records_[record.index],
-                    "a record goes back to the queue that it came from");
-  free_.give_back(record.index);
+  free_records(record);
   if (waiting_.fetch_add(0, std::memory_order_acq_rel) != 0) serve_line();
 }
 
@@ -117,44 +190,57 @@ void AsyncCore::submit_from_line() noexcept {
     const AsyncRequest::Waited waited{record->request};
     const Status taken = stopped ? Status{stopped_before(record->request)} : submit(*record, until);
     if (taken) continue;
+    record->request.end_wait();
     record->status = taken;
     hand_over(*record);
   }
 }
 
 /// Returns the record of the first operation in line, or null. Its frame may be destroyed from here
-/// on.
+/// on. A group keeps the places that it has got until it has all.
 AsyncRecord* AsyncCore::take_first_in_line(Deadline& until, bool& stopped) noexcept {
   const MutexLock lock{mutex_};
   if (first_ == nullptr) return nullptr;
-  const std::uint32_t index = free_.take();
-  if (index == IndexStack::kNone) return nullptr;
   AsyncOperation& operation = *first_;
-  leave_line(operation);
+  for (; operation.reserved_count_ != operation.request_.places(); ++operation.reserved_count_) {
+    const std::uint32_t index = free_.take();
+    if (index == IndexStack::kNone) return nullptr;
+    records_[index].spare = std::exchange(operation.reserved_, &records_[index]);
+  }
+  AsyncRecord& record = *leave_line(operation);
   until = Deadline{Deadline::duration{operation.until_}};
   stopped = operation.stop_.stop_requested();
-  move_into(records_[index], operation);
-  return &records_[index];
+  move_into(record, operation);
+  return &record;
 }
 
-void AsyncCore::leave_line(AsyncOperation& operation) noexcept {
+/// Returns the records that were reserved for the operation, or null.
+AsyncRecord* AsyncCore::leave_line(AsyncOperation& operation) noexcept {
   REMORA_ASSERT(operation.in_line_, "an operation leaves the line once");
   AsyncOperation* const before = operation.before_;
   AsyncOperation* const behind = operation.behind_;
   (before == nullptr ? first_ : before->behind_) = behind;
   (behind == nullptr ? last_ : behind->before_) = before;
   operation.in_line_ = false;
+  operation.reserved_count_ = 0;
   waiting_.fetch_sub(1, std::memory_order_acq_rel);
+  return std::exchange(operation.reserved_, nullptr);
 }
 
 void AsyncCore::forget(AsyncOperation& operation) noexcept {
+  bool was_in_line = false;
+  AsyncRecord* reserved = nullptr;
   {
     const MutexLock lock{mutex_};
     if (operation.in_line_) {
       const AsyncRequest::Waited waited{operation.request_};
-      return leave_line(operation);
+      operation.request_.end_wait();
+      was_in_line = true;
+      reserved = leave_line(operation);
     }
   }
+  if (reserved != nullptr) give_back(*reserved);
+  if (was_in_line) return;
   AsyncOperation* expected = &operation;
   (void)operation.record_->operation.compare_exchange_strong(
       expected, nullptr, std::memory_order_acq_rel, std::memory_order_relaxed);
@@ -167,8 +253,9 @@ void AsyncCore::forget_all() noexcept {
   const MutexLock lock{mutex_};
   while (first_ != nullptr) {
     const AsyncRequest::Waited waited{first_->request_};
+    first_->request_.end_wait();
     first_->taken_by_ = nullptr;
-    leave_line(*first_);
+    (void)leave_line(*first_);
   }
 }
 
@@ -191,6 +278,10 @@ bool AsyncOperation::await_suspend(std::coroutine_handle<> waiter) noexcept {
   }
   if (stop_.stop_requested()) [[unlikely]] {
     status_ = stopped_before(request_);
+    return false;
+  }
+  if (request_.is_group() && request_.pair_count == 0 && request_.each.empty()) [[unlikely]] {
+    status_ = Status{};
     return false;
   }
   const Status taken = queue_ != nullptr ? begin_on_queue() : begin_on_region();

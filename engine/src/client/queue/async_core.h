@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <remora/engine/async.h>
+#include <remora/engine/many.h>
 #include <remora/engine/queue.h>
 #include <remora/mutex.h>
 
@@ -28,9 +29,11 @@
 
 namespace remora::detail {
 
-/// An operation's place in the queue, from its submission until its coroutine is resumed.
+/// An operation's place in the queue, from its submission until its coroutine is resumed. A group
+/// has as many places as pairs, and uses one record; the others are its `spare` ones.
 struct AsyncRecord : Resumable {
   AsyncCore* core = nullptr;
+  AsyncRecord* spare = nullptr;  ///< the next place of the same operation, or null
   std::uint32_t index = 0;
   bool in_flight = false;  ///< of an ExecutorQueue: the operation is in its queue
   bool held = false;       ///< of a PolledAsyncCore: see hand_over()
@@ -86,10 +89,13 @@ class AsyncCore {
 
  private:
   void move_into(AsyncRecord& record, AsyncOperation& operation) noexcept;
+  [[nodiscard]] Status check_group(const AsyncRequest& request) const noexcept;
+  [[nodiscard]] AsyncRecord* take_records(std::size_t count) noexcept;
+  void free_records(AsyncRecord& first) noexcept;
   void give_back(AsyncRecord& record) noexcept;
   void wait_in_line(AsyncOperation& operation) noexcept;
   AsyncRecord* take_first_in_line(Deadline& until, bool& stopped) noexcept;
-  void leave_line(AsyncOperation& operation) noexcept REMORA_REQUIRES(mutex_);
+  AsyncRecord* leave_line(AsyncOperation& operation) noexcept REMORA_REQUIRES(mutex_);
 
   const std::chrono::nanoseconds deadline_;
   const bool belongs_to_region_;
@@ -105,12 +111,8 @@ class AsyncCore {
   AsyncOperation* last_ REMORA_GUARDED_BY(mutex_) = nullptr;
 };
 
-/// Keeps borrowed memory registered while the operation waits. A slot of the operation needs no
-/// such use.
-inline void AsyncRequest::begin_wait() const noexcept {
-  if (memory != nullptr && memory->has_handles()) memory->begin_use();
-}
-/// Ends the use of begin_wait() when it is destroyed. A local object of one thread.
+/// Ends the use of begin_wait() when it is destroyed, except that of a group. A local object of one
+/// thread.
 class AsyncRequest::Waited {
  public:
   explicit Waited(const AsyncRequest& request) noexcept
@@ -128,17 +130,40 @@ class AsyncRequest::Waited {
 
 [[nodiscard]] constexpr transport::Opcode opcode_of(AsyncRequest::Kind kind) noexcept {
   switch (kind) {
-    case AsyncRequest::Kind::kRead: return transport::Opcode::kRead;
-    case AsyncRequest::Kind::kWrite: return transport::Opcode::kWrite;
+    case AsyncRequest::Kind::kRead:
+    case AsyncRequest::Kind::kReadMany: return transport::Opcode::kRead;
+    case AsyncRequest::Kind::kWrite:
+    case AsyncRequest::Kind::kWriteMany: return transport::Opcode::kWrite;
     case AsyncRequest::Kind::kWriteZeroes: return transport::Opcode::kWriteZeroes;
-    case AsyncRequest::Kind::kCompareSwap: return transport::Opcode::kCompareSwap;
-    case AsyncRequest::Kind::kFetchAdd: break;
+    case AsyncRequest::Kind::kCompareSwap:
+    case AsyncRequest::Kind::kCompareSwapMany: return transport::Opcode::kCompareSwap;
+    case AsyncRequest::Kind::kFetchAdd:
+    case AsyncRequest::Kind::kFetchAddMany: break;
   }
   return transport::Opcode::kFetchAdd;
 }
 
+/// Calls `use` with the pairs of a group. A call of many atomics writes to its pairs, which it has
+/// got as a span of pairs that are not const.
+template <typename Use>
+auto use_pairs(const AsyncRequest& request, Use use) noexcept {
+  void* const pairs = const_cast<void*>(request.pairs);
+  const std::size_t count = request.pair_count;
+  switch (request.kind) {
+    case AsyncRequest::Kind::kWriteMany:
+      return use(std::span{static_cast<const WritePair*>(pairs), count});
+    case AsyncRequest::Kind::kFetchAddMany:
+      return use(std::span{static_cast<FetchAddPair*>(pairs), count});
+    case AsyncRequest::Kind::kCompareSwapMany:
+      return use(std::span{static_cast<CompareSwapPair*>(pairs), count});
+    default: return use(std::span{static_cast<const ReadPair*>(pairs), count});
+  }
+}
+
 template <typename Queue, typename... More>
 auto AsyncRequest::give_to(Queue& queue, More... more) noexcept {
+  if (is_group())
+    return use_pairs(*this, [&](auto of_kind) { return queue.take_group(of_kind, each, more...); });
   const transport::Opcode opcode = opcode_of(kind);
   if (kind == Kind::kRead || kind == Kind::kWrite)
     return queue.take_transfer({opcode, offset, local, length_bytes, memory},

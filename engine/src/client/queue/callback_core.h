@@ -59,8 +59,8 @@ class CallbackCore : public OperationOwner, public PolledQueue {
               GivenCallback given, std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
   /// See CallbackQueue::read_many(). In callback_queue_group.cc.
   template <typename Pair>
-  Status take_group(std::span<Pair> pairs, GivenCallback given, std::span<ManyOutcome> each,
-                    std::uint64_t tag) noexcept;
+  Status take_group(std::span<Pair> pairs, std::span<ManyOutcome> each, GivenCallback given,
+                    std::uint64_t tag, Deadline until = Deadline::max()) noexcept;
   [[nodiscard]] Error error_of(const OperationRecord& operation) const noexcept override {
     return error_in_group(region_->error_of(operation), *region_,
                           static_cast<const QueueEntry&>(operation));

@@ -35,8 +35,8 @@ Status CallbackCore::acquire_places(std::size_t count) noexcept {
 }
 
 template <typename Pair>
-Status CallbackCore::take_group(std::span<Pair> pairs, GivenCallback given,
-                                std::span<ManyOutcome> each, std::uint64_t tag) noexcept {
+Status CallbackCore::take_group(std::span<Pair> pairs, std::span<ManyOutcome> each,
+                                GivenCallback given, std::uint64_t tag, Deadline until) noexcept {
   if (pairs.empty())
     return Error{Code::kInvalidArgument, "callback_queue"}.with_subject("no pairs");
   if (!each.empty() && each.size() != pairs.size())
@@ -46,7 +46,8 @@ Status CallbackCore::take_group(std::span<Pair> pairs, GivenCallback given,
   if (const Status room = acquire_places(pairs.size()); !room) return room;
   std::fill(each.begin(), each.end(), ManyOutcome{});
   const Clock::time_point now = clock_now();
-  const Deadline deadline = deadline_after(now, deadline_);
+  const Deadline deadline = std::min(deadline_after(now, deadline_), until);
+  if (until != Deadline::max()) lower_earliest(deadline.time_since_epoch().count());
   CallbackEntry* head = nullptr;
   OperationList sound;
   OperationList refused;
@@ -123,6 +124,16 @@ void CallbackCore::end_of_pair(CallbackEntry& entry) noexcept {
   if (last) end(head);
 }
 
+// For coroutines, too:
+template Status CallbackCore::take_group(std::span<const ReadPair>, std::span<ManyOutcome>,
+                                         GivenCallback, std::uint64_t, Deadline) noexcept;
+template Status CallbackCore::take_group(std::span<const WritePair>, std::span<ManyOutcome>,
+                                         GivenCallback, std::uint64_t, Deadline) noexcept;
+template Status CallbackCore::take_group(std::span<FetchAddPair>, std::span<ManyOutcome>,
+                                         GivenCallback, std::uint64_t, Deadline) noexcept;
+template Status CallbackCore::take_group(std::span<CompareSwapPair>, std::span<ManyOutcome>,
+                                         GivenCallback, std::uint64_t, Deadline) noexcept;
+
 }  // namespace remora::detail
 
 namespace remora {
@@ -132,22 +143,22 @@ using detail::closed;
 Status CallbackQueue::read_pairs(std::span<const ReadPair> pairs, Given given,
                                  std::span<ManyOutcome> each, std::uint64_t tag) noexcept {
   if (core_ == nullptr) return closed("read_many", core_);
-  return core_->take_group(pairs, given, each, tag);
+  return core_->take_group(pairs, each, given, tag);
 }
 Status CallbackQueue::write_pairs(std::span<const WritePair> pairs, Given given,
                                   std::span<ManyOutcome> each, std::uint64_t tag) noexcept {
   if (core_ == nullptr) return closed("write_many", core_);
-  return core_->take_group(pairs, given, each, tag);
+  return core_->take_group(pairs, each, given, tag);
 }
 Status CallbackQueue::add_pairs(std::span<FetchAddPair> pairs, Given given,
                                 std::span<ManyOutcome> each, std::uint64_t tag) noexcept {
   if (core_ == nullptr) return closed("fetch_add_many", core_);
-  return core_->take_group(pairs, given, each, tag);
+  return core_->take_group(pairs, each, given, tag);
 }
 Status CallbackQueue::swap_pairs(std::span<CompareSwapPair> pairs, Given given,
                                  std::span<ManyOutcome> each, std::uint64_t tag) noexcept {
   if (core_ == nullptr) return closed("compare_swap_many", core_);
-  return core_->take_group(pairs, given, each, tag);
+  return core_->take_group(pairs, each, given, tag);
 }
 
 }  // namespace remora

@@ -73,6 +73,16 @@ Ticket QueueCore::take_group(std::span<Pair> pairs, std::span<ManyOutcome> each,
   return head.ticket;
 }
 
+// For coroutines, too:
+template Ticket QueueCore::take_group(std::span<const ReadPair>, std::span<ManyOutcome>,
+                                      std::uint64_t) noexcept;
+template Ticket QueueCore::take_group(std::span<const WritePair>, std::span<ManyOutcome>,
+                                      std::uint64_t) noexcept;
+template Ticket QueueCore::take_group(std::span<FetchAddPair>, std::span<ManyOutcome>,
+                                      std::uint64_t) noexcept;
+template Ticket QueueCore::take_group(std::span<CompareSwapPair>, std::span<ManyOutcome>,
+                                      std::uint64_t) noexcept;
+
 /// As hand_out(), for operations that may include pairs.
 void QueueCore::hand_out_grouped(OperationRecord& first, std::size_t count) noexcept {
   OperationRecord* at = &first;
