@@ -36,15 +36,31 @@ constexpr std::uint32_t kAheadBytes = 256;
 constexpr std::uint32_t kLineBytes = 64;
 
 /// Prefetches the beginning of `operation` in the region.
-void fetch_ahead(const OperationRecord& operation) noexcept {
+[[gnu::always_inline]] inline void fetch_ahead(const OperationRecord& operation) noexcept {
   if (!operation.whole) return;
   const transport::WorkRequest& request = operation.request;
   const auto* const at = std::bit_cast<const std::byte*>(request.remote_address);
+  if (request.length_bytes <= kLineBytes) [[likely]] {
+    if (request.opcode == Opcode::kRead)
+      __builtin_prefetch(at, 0);
+    else
+      __builtin_prefetch(at, 1);
+    return;
+  }
   const std::uint32_t length = std::min(request.length_bytes, kAheadBytes);
   if (request.opcode == Opcode::kRead)
     for (std::uint32_t i = 0; i < length; i += kLineBytes) __builtin_prefetch(at + i, 0);
   else
     for (std::uint32_t i = 0; i < length; i += kLineBytes) __builtin_prefetch(at + i, 1);
+}
+
+/// Copies a short block. Most of them are one line long; a copy of a constant length needs no call.
+[[gnu::always_inline]] inline void copy_short_block(std::byte* to, const std::byte* from,
+                                                    std::uint32_t length_bytes) noexcept {
+  if (length_bytes == kLineBytes)
+    std::memcpy(to, from, kLineBytes);
+  else
+    std::memcpy(to, from, length_bytes);
 }
 
 std::byte* mapped(const WireExtent& extent, std::uint64_t offset) noexcept {
@@ -112,15 +128,19 @@ void MappedMemoryDriver::submit(OperationList operations) noexcept {
   CompletionSink& sink = *first->sink;
   const std::uint64_t stops = stops_.load(std::memory_order_relaxed);
   const bool interrupted = broken();
-  if (first->next == nullptr)
+  ShortBlocks copied{.rest = first};
+  if (first->next == nullptr) {
     carry_out(*first);
-  else
-    run_all(first);
+  } else {
+    copied = copy_short_blocks(*first);
+    if (copied.rest != nullptr) run_all(copied.rest);
+  }
   if (interrupted || stops_.load(std::memory_order_relaxed) != stops) [[unlikely]]
     return submit_interrupted(operations);
   {
     EndTally tally{metrics_};
-    for (OperationRecord* at = first; at != nullptr; at = at->next) {
+    if (copied.count != 0) tally.add_run(*first, copied.count, copied.sum_bytes);
+    for (OperationRecord* at = copied.rest; at != nullptr; at = at->next) {
       if (!at->whole) [[unlikely]]
         tell(*at);
       tally.add(*at);
@@ -170,6 +190,43 @@ void MappedMemoryDriver::run_all(OperationRecord* first) noexcept {
     if (count != 0) run_batch(std::span{batch}.first(count), total_bytes);
     if (first != nullptr) now = Clock::now();
   }
+}
+
+/// Copies the transfers of short blocks at the beginning of a submission that follow each other:
+/// up to kMaxBatch blocks are prefetched, then copied. Before that it looks once whether the server
+/// serves and, except for the first blocks, whether the deadline has passed. Each operation goes
+/// through these loops, so they do nothing else.
+MappedMemoryDriver::ShortBlocks MappedMemoryDriver::copy_short_blocks(
+    OperationRecord& first) noexcept {
+  ShortBlocks copied{.rest = &first};
+  const Opcode opcode = first.request.opcode;
+  if (!first.whole || !transport::is_transfer(opcode)) return copied;
+  do {
+    OperationRecord* const begin = copied.rest;
+    if (broken() || !path_.serving()) break;
+    if (copied.count != 0 && Clock::now() >= begin->deadline) break;
+    OperationRecord* end = begin;
+    std::size_t count = 0;
+    while (end != nullptr && (end == &first || end->follows) && count < kMaxBatch &&
+           end->request.length_bytes < kSmallBytes) {
+      fetch_ahead(*end);
+      copied.sum_bytes += end->request.length_bytes;
+      ++count;
+      end = end->next;
+    }
+    if (count == 0) break;
+    for (const OperationRecord* at = begin; at != end; at = at->next) {
+      const transport::WorkRequest& request = at->request;
+      auto* const remote = std::bit_cast<std::byte*>(request.remote_address);
+      if (opcode == Opcode::kRead)
+        copy_short_block(request.local, remote, request.length_bytes);
+      else
+        copy_short_block(remote, request.local, request.length_bytes);
+    }
+    copied.count += count;
+    copied.rest = end;
+  } while (copied.rest != nullptr);
+  return copied;
 }
 
 /// Operations in flight are unordered, so the helper threads may carry out those of a batch at the

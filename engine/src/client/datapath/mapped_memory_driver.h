@@ -77,6 +77,13 @@ class MappedMemoryDriver final : public LaneDriver {
   }
 
  private:
+  /// The operations at the beginning of a submission that copy_short_blocks() has carried out.
+  struct ShortBlocks {
+    OperationRecord* rest;  ///< the first operation that it has not; null: none
+    std::uint64_t count = 0;
+    std::uint64_t sum_bytes = 0;
+  };
+  [[nodiscard]] ShortBlocks copy_short_blocks(OperationRecord& first) noexcept;
   void run_all(OperationRecord* first) noexcept;
   void run_batch(std::span<OperationRecord* const> batch, std::uint64_t total_bytes) noexcept;
   void carry_out(OperationRecord& operation) noexcept;
