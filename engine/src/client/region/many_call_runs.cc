@@ -55,7 +55,8 @@ std::size_t ManyCall::add_runs(const RegionGrant& region, std::span<Pair> pairs)
 
 /// Fills `records` with `pairs`, of which there are not more. Returns the sum of their bytes. 0: a
 /// pair does not fit into a run, or sorting the pairs may make neighbours of them. Each pair goes
-/// through this loop, so it writes no more than the lane needs.
+/// through this loop, so it writes no more than the lane needs, and has all registers: the function
+/// is not inline.
 template <typename Pair>
 std::uint64_t ManyCall::fill_run(const RegionGrant& region, std::span<Pair> pairs,
                                  std::span<ManyRecord> records) noexcept {
