@@ -1,3 +1,7 @@
+#include <memory>
+#include <optional>
+
+#include "support/eventually.h"
 #include "support/timed.h"
 #include "verbs_connection.h"
 
@@ -146,6 +150,44 @@ TEST_F(VerbsConnection, ClientGivingUpBeforeAcceptIsNoticed) {
   EXPECT_TRUE(server.error().code() == Code::kConnectionLost ||
               server.error().code() == Code::kConnectionRefused)
       << server.error();
+}
+
+/// Reads requests until there is one.
+Result<std::optional<verbs::WaitingRequest>> read_request(verbs::ConnectionListener& listener) {
+  Result<std::optional<verbs::WaitingRequest>> request = std::optional<verbs::WaitingRequest>{};
+  test::eventually([&] {
+    request = listener.next_waiting();
+    return !request || request->has_value();
+  });
+  return request;
+}
+
+TEST_F(VerbsConnection, RequestThatItsClientWithdrawsWhileItWaitsIsToldFromOneThatItDoesNot) {
+  auto listener = listen();
+  ASSERT_OK(listener);
+  auto side = client(to(*listener));
+  ASSERT_OK(side);
+  auto other = client(to(*listener));
+  ASSERT_OK(other);
+  auto connection = std::make_unique<Result<verbs::Connection>>(side->connector.start_connect());
+  ASSERT_OK(*connection);
+  auto first = read_request(*listener);
+  ASSERT_OK(first);
+  auto stays = other->connector.start_connect();
+  ASSERT_OK(stays);
+  auto second = read_request(*listener);
+  ASSERT_OK(second);
+  ASSERT_TRUE(first->has_value() && second->has_value());
+  EXPECT_FALSE((*first)->withdrawn());
+  connection.reset();
+  EXPECT_TRUE(test::eventually([&] { return (*first)->withdrawn(); }));
+  EXPECT_FALSE((*second)->withdrawn());
+  auto taken = std::move(**second).take();
+  ASSERT_OK(taken);
+  auto rig = Rig::create(taken->device());
+  ASSERT_OK(rig);
+  ASSERT_OK(taken->create_queue_pair(rig->builder()));
+  EXPECT_OK(std::move(*taken).accept());
 }
 
 TEST_F(VerbsConnection, WaitForARequestEndsAtTheDeadline) {

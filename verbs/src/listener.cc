@@ -32,22 +32,14 @@ Error listen_error(Operation operation, int number, const Address& address) {
 
 // Moves the id of a request to an event channel of its own. The request's event has been
 // acknowledged already: migrating waits for that.
-Result<std::unique_ptr<detail::ConnectionState>> take_over(const Provider& provider,
-                                                           rdma_cm_id* raw,
-                                                           detail::CmId& listener) {
-  // Owned from here on, first with the listener's channel: after any failure the destruction of its
-  // id rejects the peer.
-  detail::CmId id{raw, detail::DestroyId{&provider, listener.get_deleter().channel}};
-  auto channel = detail::create_event_channel(provider);
+Status give_channel(detail::ConnectionState& state) {
+  auto channel = detail::create_event_channel(*state.provider);
   if (!channel) return channel.error();
   errno = 0;
-  const int result = provider.migrate_id(raw, channel->get());
+  const int result = state.provider->migrate_id(state.id.get(), channel->get());
   if (result != 0) return detail::provider_error("rdma_migrate_id", detail::errno_of(result));
-  id.get_deleter().channel = std::move(*channel);
-  auto state = std::make_unique<detail::ConnectionState>(provider, std::move(id));
-  state->passive = true;
-  if (const Status found = state->find_device(); !found) return found.error();
-  return state;
+  state.id.get_deleter().channel = std::move(*channel);
+  return state.find_device();
 }
 
 }  // namespace
@@ -136,6 +128,56 @@ Status ConnectionRequest::reject(std::span<const std::byte> private_data) && {
   return {};
 }
 
+WaitingRequest::WaitingRequest(std::unique_ptr<detail::ConnectionState> state,
+                               const PrivateData& private_data, std::uint8_t initiator_depth,
+                               std::uint8_t responder_depth) noexcept
+    : state_{std::move(state)},
+      private_data_{private_data},
+      peer_initiator_depth_{initiator_depth},
+      peer_responder_depth_{responder_depth} {}
+WaitingRequest::WaitingRequest(WaitingRequest&&) noexcept = default;
+WaitingRequest& WaitingRequest::operator=(WaitingRequest&& other) noexcept {
+  if (this == &other) return *this;
+  drop();
+  state_ = std::move(other.state_);
+  private_data_ = other.private_data_;
+  peer_initiator_depth_ = other.peer_initiator_depth_;
+  peer_responder_depth_ = other.peer_responder_depth_;
+  return *this;
+}
+WaitingRequest::~WaitingRequest() { drop(); }
+
+void WaitingRequest::drop() noexcept {
+  if (!state_) return;
+  // A peer that has gone meanwhile cannot be told, which is no failure here.
+  static_cast<void>(state_->provider->reject(state_->id.get(), nullptr, 0));
+  state_.reset();
+}
+
+std::span<const std::byte> WaitingRequest::private_data() const noexcept {
+  return private_data_.bytes();
+}
+std::string_view WaitingRequest::device_name() const noexcept {
+  return state_->id->verbs->device->name;
+}
+
+bool WaitingRequest::withdrawn() const noexcept {
+  // The kernel has the attributes for the step to RTR as long as the request can be accepted. It
+  // reports no event about a request before that was accepted.
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  int mask = 0;
+  return state_->provider->init_qp_attr(state_->id.get(), &attributes, &mask) != 0;
+}
+
+Result<ConnectionRequest> WaitingRequest::take() && {
+  if (!state_) return Error{Code::kClosed, "rdma_migrate_id"};
+  auto state = std::move(state_);
+  if (const Status given = give_channel(*state); !given) return given.error();
+  return ConnectionRequest{std::move(state), private_data_, peer_initiator_depth_,
+                           peer_responder_depth_};
+}
+
 ConnectionListener::ConnectionListener(std::unique_ptr<detail::ListenerState> state) noexcept
     : state_{std::move(state)} {}
 ConnectionListener::ConnectionListener(ConnectionListener&&) noexcept = default;
@@ -169,12 +211,12 @@ Address ConnectionListener::local_address() const noexcept {
 const Device& ConnectionListener::device() const noexcept { return state_->device; }
 rdma_cm_id* ConnectionListener::raw() const noexcept { return state_->id.get(); }
 
-Result<std::optional<ConnectionRequest>> ConnectionListener::next_request() {
+Result<std::optional<WaitingRequest>> ConnectionListener::next_waiting() {
   for (;;) {
     const auto event =
         detail::take_event(*state_->provider, state_->id.get_deleter().channel.get());
     if (!event) return event.error();
-    if (!event->has_value()) return std::optional<ConnectionRequest>{};
+    if (!event->has_value()) return std::optional<WaitingRequest>{};
     const detail::CmEvent& told = **event;
     if (told.type == RDMA_CM_EVENT_DEVICE_REMOVAL && !state_->device.empty())
       state_->device.mark_gone();
@@ -182,14 +224,26 @@ Result<std::optional<ConnectionRequest>> ConnectionListener::next_request() {
       return Error{Code::kProvider, "rdma_get_cm_event"}.with_errno(ENODEV).with_subject(
           local_address().to_string());
     if (told.type != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
-    auto state = take_over(*state_->provider, told.id, state_->id);
-    if (!state) return state.error();
+    // Owned from here on, with the listener's channel: the destruction of the id rejects the peer.
+    detail::CmId id{told.id,
+                    detail::DestroyId{&*state_->provider, state_->id.get_deleter().channel}};
+    auto state = std::make_unique<detail::ConnectionState>(*state_->provider, std::move(id));
+    state->passive = true;
     // The kernel reports both depths from this side: the reads that this side is asked to serve are
     // those that the peer will have in flight.
-    return std::optional{ConnectionRequest{std::move(*state), told.private_data,
-                                           told.parameters.responder_resources,
-                                           told.parameters.initiator_depth}};
+    return std::optional{WaitingRequest{std::move(state), told.private_data,
+                                        told.parameters.responder_resources,
+                                        told.parameters.initiator_depth}};
   }
+}
+
+Result<std::optional<ConnectionRequest>> ConnectionListener::next_request() {
+  auto waiting = next_waiting();
+  if (!waiting) return waiting.error();
+  if (!waiting->has_value()) return std::optional<ConnectionRequest>{};
+  auto request = std::move(**waiting).take();
+  if (!request) return request.error();
+  return std::optional{std::move(*request)};
 }
 
 Result<ConnectionRequest> ConnectionListener::wait_request(Deadline deadline) {

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <netinet/in.h>
 #include <sys/eventfd.h>
@@ -232,9 +233,11 @@ void FakeVerbs::push(rdma_cm_id* id, rdma_cm_event_type type, int status,
 
 void FakeVerbs::push_held(rdma_cm_id* id, rdma_cm_event_type type, int status,
                           const std::string& private_data) {
-  // The data rides behind the event, where the event's owner frees it with it.
-  static std::string kept;
-  kept = private_data;
+  // Each event has data of its own: several may wait.
+  static std::deque<std::string> all_kept;
+  constexpr std::size_t kEventsMax = 256;
+  if (all_kept.size() == kEventsMax) all_kept.pop_front();
+  std::string& kept = all_kept.emplace_back(private_data);
   auto* const event = new rdma_cm_event{};
   event->id = id;
   event->event = type;

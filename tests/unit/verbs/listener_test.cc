@@ -57,6 +57,52 @@ TEST_F(ListenerTest, RequestTellsWhatThePeerWants) {
   EXPECT_NE(request->event_fd(), listener.event_fd());
 }
 
+TEST_F(ListenerTest, WaitingRequestHasNoChannelUntilItIsTaken) {
+  auto listener = bind().value();
+  const int channels = fake_.uses("create_event_channel");
+  fake_.knock("hello", 4, 2);
+  auto waiting = listener.next_waiting();
+  ASSERT_OK(waiting);
+  ASSERT_TRUE(waiting->has_value());
+  EXPECT_EQ(fake_.uses("create_event_channel"), channels);
+  EXPECT_EQ((*waiting)->private_data().size(), 5U);
+  EXPECT_EQ((*waiting)->device_name(), "fake0");
+  EXPECT_FALSE((*waiting)->withdrawn());
+  const auto request = std::move(**waiting).take();
+  ASSERT_OK(request);
+  EXPECT_EQ(fake_.uses("create_event_channel"), channels + 1);
+  EXPECT_EQ(request->peer_initiator_depth(), 4);
+  EXPECT_EQ(request->peer_responder_depth(), 2);
+  EXPECT_NE(request->event_fd(), listener.event_fd());
+  EXPECT_EQ(fake_.rejects, 0);
+}
+
+TEST_F(ListenerTest, WaitingRequestThatIsDroppedOrNotTakenRejects) {
+  auto listener = bind().value();
+  fake_.knock("");
+  { const auto dropped = listener.next_waiting(); }
+  EXPECT_EQ(fake_.rejects, 1);
+  for (const char* const call : {"create_event_channel", "migrate_id"}) {
+    fake_.knock("");
+    auto waiting = listener.next_waiting();
+    ASSERT_OK(waiting);
+    fake_.fail(call);
+    EXPECT_CODE(std::move(**waiting).take(), kProvider);
+    // NOLINTNEXTLINE(bugprone-use-after-move): what it answers then is the point.
+    EXPECT_CODE(std::move(**waiting).take(), kClosed);
+  }
+  EXPECT_FALSE(listener.next_waiting()->has_value());
+}
+
+TEST_F(ListenerTest, WaitingRequestThatThePeerHasWithdrawnIsTold) {
+  auto listener = bind().value();
+  fake_.knock("");
+  auto waiting = listener.next_waiting();
+  ASSERT_OK(waiting);
+  fake_.fail("init_qp_attr", 1, EINVAL);
+  EXPECT_TRUE((*waiting)->withdrawn());
+}
+
 TEST_F(ListenerTest, AcceptNegotiatesTheDepths) {
   auto listener = bind().value();
   fake_.knock("", 4, 2);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include <remora/result.h>
 #include <remora/verbs/address.h>
@@ -67,9 +68,40 @@ class ConnectionRequest {
   [[nodiscard]] rdma_cm_id* raw() const noexcept;
 
  private:
-  friend class ConnectionListener;
+  friend class WaitingRequest;
   ConnectionRequest(std::unique_ptr<detail::ConnectionState> state, const PrivateData& private_data,
                     std::uint8_t initiator_depth, std::uint8_t responder_depth) noexcept;
+  void drop() noexcept;
+  std::unique_ptr<detail::ConnectionState> state_;
+  PrivateData private_data_;
+  std::uint8_t peer_initiator_depth_;
+  std::uint8_t peer_responder_depth_;
+};
+
+/// A request that was read from its listener and not taken yet. It has no descriptor of its own, so
+/// very many can wait. Dropping it rejects the peer. Used by the thread of its listener, which it
+/// may outlive. Move-only.
+class WaitingRequest {
+ public:
+  WaitingRequest(WaitingRequest&&) noexcept;
+  WaitingRequest& operator=(WaitingRequest&&) noexcept;
+  ~WaitingRequest();
+
+  /// See ConnectionRequest::private_data().
+  [[nodiscard]] std::span<const std::byte> private_data() const noexcept;
+  /// Name of the device over which the request has come.
+  [[nodiscard]] std::string_view device_name() const noexcept;
+  /// Whether the request cannot be accepted any more: its peer has withdrawn it, or the device has
+  /// gone. A peer withdraws its request when its time-out has passed. Asks the kernel.
+  [[nodiscard]] bool withdrawn() const noexcept;
+  /// Takes the request, with an event channel of its own. Consumes it; on failure the peer is
+  /// rejected. Errors: kProvider, kSystem (errno kept).
+  [[nodiscard]] Result<ConnectionRequest> take() &&;
+
+ private:
+  friend class ConnectionListener;
+  WaitingRequest(std::unique_ptr<detail::ConnectionState> state, const PrivateData& private_data,
+                 std::uint8_t initiator_depth, std::uint8_t responder_depth) noexcept;
   void drop() noexcept;
   std::unique_ptr<detail::ConnectionState> state_;
   PrivateData private_data_;
@@ -103,6 +135,10 @@ class ConnectionListener {
   /// kProvider, kSystem (errno kept): a request that could not be taken over was dropped (its peer
   /// is rejected), or the listener's device is going; the function may be called again.
   [[nodiscard]] Result<std::optional<ConnectionRequest>> next_request();
+  /// Reads one request without taking it; empty: none is left to read. Errors: kProvider, kSystem
+  /// (errno kept): the listener's device is going, or the kernel reports no event; the function may
+  /// be called again.
+  [[nodiscard]] Result<std::optional<WaitingRequest>> next_waiting();
   /// next_request(), waiting for one. **Blocks.** Errors: kTimedOut; those of next_request.
   [[nodiscard]] Result<ConnectionRequest> wait_request(Deadline deadline);
 
