@@ -29,6 +29,9 @@ class Listener {
   /// Control connections that arrived since the last call. Never blocks. A client that misbehaves
   /// while it connects is dropped and logged; the returned errors concern the listener itself.
   virtual Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept = 0;
+  /// Accepts a lane that a client of a session has requested, if one waits and the transport can
+  /// tell it from a new connection. False: it has accepted none. Never blocks.
+  [[nodiscard]] virtual bool accept_lane() noexcept { return false; }
   /// Whether the last accept() stopped at its bound, with connections left.
   [[nodiscard]] virtual bool more_to_accept() const noexcept { return false; }
   /// One line for logs: "shm /run/user/0/remora-7471.sock".

@@ -48,20 +48,26 @@ Status leave_out_unfit(const config::RdmaSettings& settings, DeviceChoice& choic
 }  // namespace
 
 DeviceListener::DeviceListener(Plan plan, std::shared_ptr<DeviceStates> states,
-                               std::shared_ptr<Reaper> reaper, FdSet events) noexcept
+                               std::shared_ptr<Reaper> reaper, FdSet events,
+                               WaitingRequests waiting) noexcept
     : plan_{std::move(plan)},
       states_{std::move(states)},
       reaper_{std::move(reaper)},
       events_{std::move(events)},
-      address_{plan_.addresses.front()} {}
+      address_{plan_.addresses.front()},
+      waiting_{std::move(waiting)} {}
 
 Result<std::unique_ptr<DeviceListener>> DeviceListener::open(Plan plan,
                                                              std::shared_ptr<DeviceStates> states,
                                                              std::shared_ptr<Reaper> reaper) {
   auto events = FdSet::create();
   if (!events) return events.error();
+  auto waiting = WaitingRequests::create();
+  if (!waiting) return waiting.error();
+  if (auto status = events->add(waiting->event_fd()); !status) return status.error();
   std::unique_ptr<DeviceListener> made{new DeviceListener{std::move(plan), std::move(states),
-                                                          std::move(reaper), std::move(*events)}};
+                                                          std::move(reaper), std::move(*events),
+                                                          std::move(*waiting)}};
   auto listener = made->bind();
   if (!listener) return listener.error();
   made->address_ = listener->local_address();
@@ -171,14 +177,35 @@ Status DeviceListener::add(std::optional<verbs::ConnectionListener> listener,
   return {};
 }
 
-Result<std::optional<verbs::ConnectionRequest>> DeviceListener::next_request() {
+Result<std::optional<verbs::ConnectionRequest>> DeviceListener::next_request(WhichRequest which) {
   const remora::detail::MutexLock lock{mutex_};
-  if (!listener_) return std::optional<verbs::ConnectionRequest>{};
-  auto request = listener_->next_request();
-  const verbs::Device& device = listener_->device();
-  if (request || device.empty() || !device.gone()) return request;
-  lose_gone();
-  return std::optional<verbs::ConnectionRequest>{};
+  if (auto status = read_requests(); !status && waiting_.empty()) return status.error();
+  auto waiting = waiting_.take(which);
+  if (!waiting) return std::optional<verbs::ConnectionRequest>{};
+  auto request = std::move(*waiting).take();
+  if (!request) return request.error();
+  return std::optional{std::move(*request)};
+}
+
+/// Reads all requests that have come: only so are the newest known.
+Status DeviceListener::read_requests() {
+  while (listener_ && !waiting_.full()) {
+    auto request = listener_->next_waiting();
+    if (!request) {
+      const verbs::Device& device = listener_->device();
+      if (device.empty() || !device.gone()) return request.error();
+      lose_gone();
+      return {};
+    }
+    if (!request->has_value()) return {};
+    waiting_.add(std::move(**request));
+  }
+  return {};
+}
+
+bool DeviceListener::any_waits() const {
+  const remora::detail::MutexLock lock{mutex_};
+  return !waiting_.empty();
 }
 
 bool DeviceListener::serves(const verbs::Device& device) const {
@@ -276,6 +303,7 @@ void DeviceListener::lose(Served served) {
                 .reason = "the host has it no longer, or it has failed",
                 .atomics = has_atomics(served.device)});
   failures_.push_back({.device = name});
+  waiting_.drop(name);  // they hold the device
   events_.remove(served.events.event_fd());
   Remains remains;
   if (!every_address_ && listener_) {

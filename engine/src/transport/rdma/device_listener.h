@@ -34,6 +34,7 @@
 #include "transport/rdma/device_budgets.h"
 #include "transport/rdma/leased_memory.h"
 #include "transport/rdma/reaper.h"
+#include "transport/rdma/waiting_requests.h"
 
 namespace remora::transport::rdma {
 
@@ -72,8 +73,13 @@ class DeviceListener {
   Result<bool> register_pool(std::span<const MemoryStretch> pieces, std::shared_ptr<void> hold,
                              const std::stop_token& stop, const PoolProgress& on_step = {});
 
-  /// Errors: those of ConnectionListener::next_request(), except the errors of a device that goes.
-  Result<std::optional<verbs::ConnectionRequest>> next_request();
+  /// The request to serve next; see WaitingRequests. Errors: those of
+  /// ConnectionListener::next_waiting() and WaitingRequest::take(), except the errors of a device
+  /// that goes.
+  Result<std::optional<verbs::ConnectionRequest>> next_request(
+      WhichRequest which = WhichRequest::kAny);
+  /// Whether a request waits that next_request() has read.
+  [[nodiscard]] bool any_waits() const;
   [[nodiscard]] bool serves(const verbs::Device& device) const;
   /// The devices that serve now. Any thread.
   [[nodiscard]] std::vector<verbs::Device> devices() const;
@@ -102,7 +108,7 @@ class DeviceListener {
     std::optional<Served> served;
   };
   DeviceListener(Plan plan, std::shared_ptr<DeviceStates> states, std::shared_ptr<Reaper> reaper,
-                 FdSet events) noexcept;
+                 FdSet events, WaitingRequests waiting) noexcept;
 
   Result<verbs::ConnectionListener> bind() const;
   Result<Served> prepare(const verbs::Device& device) const;
@@ -116,6 +122,7 @@ class DeviceListener {
   void show_addresses() REMORA_REQUIRES(mutex_);
   void lose_gone() REMORA_REQUIRES(mutex_);
   void lose(Served served) REMORA_REQUIRES(mutex_);
+  Status read_requests() REMORA_REQUIRES(mutex_);
 
   Plan plan_;
   const std::shared_ptr<DeviceStates> states_;
@@ -133,6 +140,7 @@ class DeviceListener {
   mutable remora::detail::Mutex mutex_;
   std::vector<Served> served_ REMORA_GUARDED_BY(mutex_);
   std::optional<verbs::ConnectionListener> listener_ REMORA_GUARDED_BY(mutex_);
+  WaitingRequests waiting_ REMORA_GUARDED_BY(mutex_);
   std::vector<DeviceFailure> failures_ REMORA_GUARDED_BY(mutex_);
   Clock::time_point listed_at_ REMORA_GUARDED_BY(mutex_){};
   Clock::time_point restore_at_ REMORA_GUARDED_BY(mutex_){};

@@ -40,9 +40,6 @@ using rdma::Introduction;
 using rdma::LaneRegistry;
 using rdma::RdmaServerEndpoint;
 
-/// The number of connection requests that one accept() takes, before the control thread does other
-/// work.
-constexpr std::size_t kMaxAccept = 4;
 /// The most ended lanes and control channels that wait for the device to destroy them, each of
 /// which pins its buffers. Beyond this bound the worker destroys them itself, and connecting waits.
 constexpr std::size_t kMaxEnded = 256;
@@ -94,28 +91,25 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
     return text;
   }
 
+  /// Takes one request: the objects of a connection take a device its time, and the control thread
+  /// serves connected clients before it takes the next one.
   Result<std::vector<std::unique_ptr<ServerEndpoint>>> accept() noexcept override {
     std::vector<std::unique_ptr<ServerEndpoint>> arrived;
-    more_to_accept_ = false;
     devices_->look();
-    // The kernel has room for another request as soon as one is taken: without a bound, clients
-    // that connect as fast as this loop runs would keep the control thread in it, before it checks
-    // any limit.
-    for (std::size_t i = 0; i < kMaxAccept; ++i) {
-      auto request = devices_->next_request();
-      if (!request)
-        return arrived.empty() ? Result<decltype(arrived)>{request.error()} : std::move(arrived);
-      if (!request->has_value()) return arrived;
-      auto endpoint = admit(**request);
-      if (!endpoint)
-        reject(std::move(**request), endpoint.error());
-      else if (*endpoint != nullptr)
-        arrived.push_back(std::move(*endpoint));
-    }
-    more_to_accept_ = true;
+    auto request = devices_->next_request();
+    if (!request) return request.error();
+    if (request->has_value())
+      if (auto endpoint = serve(std::move(**request))) arrived.push_back(std::move(endpoint));
     return arrived;
   }
-  [[nodiscard]] bool more_to_accept() const noexcept override { return more_to_accept_; }
+  [[nodiscard]] bool accept_lane() noexcept override {
+    devices_->look();
+    auto request = devices_->next_request(rdma::WhichRequest::kLane);
+    if (!request || !request->has_value()) return false;
+    (void)serve(std::move(**request));  // a lane goes to its session
+    return true;
+  }
+  [[nodiscard]] bool more_to_accept() const noexcept override { return devices_->any_waits(); }
 
  private:
   // DeviceWatch
@@ -164,6 +158,14 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
     if (!rejections_logged_.allows(Clock::now())) return;
     log::warn({"connection.refused", "reason"}, "rdma: {}{}", why.message(),
               rejections_logged_.take_left_out());
+  }
+
+  /// Null: a lane, which goes to its session, or the request is rejected.
+  std::unique_ptr<ServerEndpoint> serve(verbs::ConnectionRequest request) {
+    auto endpoint = admit(request);
+    if (endpoint) return std::move(*endpoint);
+    reject(std::move(request), endpoint.error());
+    return nullptr;
   }
 
   /// Null for a lane, which goes to its session. After an error the caller rejects the request.
@@ -230,7 +232,6 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
   const config::RdmaSettings settings_;  ///< the server's half of every connection
   std::shared_ptr<LaneRegistry> lane_registry_ = std::make_shared<LaneRegistry>();
   log::LogRateLimiter rejections_logged_{1};
-  bool more_to_accept_ = false;  ///< used by the control thread
 };
 
 Result<RdmaListener::Budgets> RdmaListener::Budgets::create(

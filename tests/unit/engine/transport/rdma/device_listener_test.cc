@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <gtest/gtest.h>
+#include <memory>
+#include <poll.h>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -15,6 +18,7 @@
 #include <remora/metrics/registry.h>
 
 #include "transport/rdma/device_choice.h"
+#include "transport/rdma/wire.h"
 #include "unit/verbs/fake_verbs.h"
 
 namespace remora::transport::rdma {
@@ -199,6 +203,99 @@ TEST_F(DeviceListenerTest, DeviceThatReturnsWhileTheServerStopsIsNotServed) {
   (*listener)->restore({});
   EXPECT_EQ(leased(), 4);
   EXPECT_EQ(states(), "fake0 serving; ");
+}
+
+/// Which request is served next, by the number that its client has sent; 0: none.
+std::uint64_t next_of(DeviceListener& listener, WhichRequest which = WhichRequest::kAny) {
+  const auto request = listener.next_request(which);
+  if (!request || !request->has_value()) return 0;
+  return Introduction::from_wire((*request)->private_data())->ticket.session_id;
+}
+
+bool is_readable(int fd) {
+  pollfd asked{fd, POLLIN, 0};
+  return ::poll(&asked, 1, 0) == 1;
+}
+
+class WaitingRequestsTest : public DeviceListenerTest {
+ protected:
+  void SetUp() override {
+    DeviceListenerTest::SetUp();
+    auto opened = open();
+    ASSERT_OK(opened);
+    listener_ = std::move(*opened);
+  }
+  void TearDown() override {
+    listener_.reset();  // before the fake counts what is left
+    DeviceListenerTest::TearDown();
+  }
+  void ask(Purpose purpose, std::uint64_t number) {
+    const auto bytes = Introduction{.purpose = purpose, .ticket = {number, 0}}.to_wire();
+    fake_.knock({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+  std::unique_ptr<DeviceListener> listener_;
+};
+
+TEST_F(WaitingRequestsTest, LanesComeFirstAndOfEachKindTheNewest) {
+  ask(Purpose::kControl, 1);
+  ask(Purpose::kLane, 2);
+  ask(Purpose::kControl, 3);
+  ask(Purpose::kLane, 4);
+  EXPECT_EQ(next_of(*listener_), 4U);
+  EXPECT_EQ(next_of(*listener_), 2U);
+  ask(Purpose::kControl, 5);
+  EXPECT_EQ(next_of(*listener_), 5U);
+  EXPECT_EQ(next_of(*listener_), 3U);
+  EXPECT_EQ(next_of(*listener_), 1U);
+  EXPECT_EQ(next_of(*listener_), 0U);
+}
+
+TEST_F(WaitingRequestsTest, OthersHaveTheirTurnAfterSoManyLanes) {
+  ask(Purpose::kControl, 1);
+  for (std::uint64_t i = 0; i < 2 * WaitingRequests::kMaxOvertaking; ++i) ask(Purpose::kLane, 2);
+  for (std::uint64_t i = 0; i < WaitingRequests::kMaxOvertaking; ++i)
+    EXPECT_EQ(next_of(*listener_), 2U) << i;
+  EXPECT_EQ(next_of(*listener_), 1U);
+  EXPECT_EQ(next_of(*listener_), 2U);
+}
+
+TEST_F(WaitingRequestsTest, WhileOnlyLanesAreServedOthersWait) {
+  ask(Purpose::kLane, 1);
+  ask(Purpose::kControl, 2);
+  EXPECT_EQ(next_of(*listener_, WhichRequest::kLane), 1U);
+  EXPECT_EQ(next_of(*listener_, WhichRequest::kLane), 0U);
+  EXPECT_TRUE(listener_->any_waits());
+  EXPECT_EQ(next_of(*listener_), 2U);
+}
+
+TEST_F(WaitingRequestsTest, DescriptorIsReadableWhileARequestWaits) {
+  EXPECT_FALSE(is_readable(listener_->event_fd()));
+  for (std::uint64_t i = 1; i <= 3; ++i) ask(Purpose::kControl, i);
+  for (std::uint64_t i = 3; i >= 1; --i) {
+    EXPECT_TRUE(is_readable(listener_->event_fd())) << i;
+    EXPECT_EQ(next_of(*listener_), i);
+  }
+  EXPECT_FALSE(is_readable(listener_->event_fd()));
+  EXPECT_FALSE(listener_->any_waits());
+}
+
+TEST_F(WaitingRequestsTest, ARequestThatItsClientHasWithdrawnCostsNoObjects) {
+  ask(Purpose::kControl, 1);
+  ask(Purpose::kControl, 2);
+  fake_.fail("init_qp_attr", 1, EINVAL);  // of the newest, which is looked at first
+  EXPECT_EQ(next_of(*listener_), 1U);
+  EXPECT_FALSE(listener_->any_waits());
+  EXPECT_EQ(fake_.rejects, 2) << "the withdrawn one, and the one that this test drops";
+}
+
+TEST_F(WaitingRequestsTest, RequestsOverADeviceGoWithIt) {
+  ask(Purpose::kControl, 1);
+  ask(Purpose::kControl, 2);
+  EXPECT_EQ(next_of(*listener_), 2U);
+  first().mark_gone();
+  listener_->look();
+  EXPECT_FALSE(listener_->any_waits());
+  EXPECT_EQ(states(), "fake0 gone; ");
 }
 
 TEST_F(DeviceListenerTest, AFailedQueuePairIsToldByItsNumber) {
