@@ -1,15 +1,22 @@
 #include "base/event_loop.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <future>
 #include <new>
-#include <sys/epoll.h>
 #include <utility>
 
 #include <remora/assert.h>
 
 namespace remora {
+
+namespace {
+
+/// In the tokens of handlers that come last.
+constexpr EventLoop::Token kLastBit = EventLoop::Token{1} << 63U;
+
+}  // namespace
 
 Result<std::unique_ptr<EventLoop>> EventLoop::start(const char* thread_name, Handler first) {
   auto state = std::make_shared<State>();
@@ -40,9 +47,9 @@ EventLoop::~EventLoop() {
 
 void EventLoop::stop() noexcept { thread_.stop(); }
 
-Result<EventLoop::Token> EventLoop::watch(int fd, Handler handler) {
+Result<EventLoop::Token> EventLoop::watch(int fd, Handler handler, Turn turn) {
   const detail::MutexLock lock{state_->mutex};
-  const Token token = state_->next_token++;
+  const Token token = state_->next_token++ | (turn == Turn::kLast ? kLastBit : 0);
   epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = token}};
   if (::epoll_ctl(state_->service.epoll(), EPOLL_CTL_ADD, fd, &event) != 0)
     return Error{Code::kSystem, "epoll_ctl"}.with_errno(errno);
@@ -106,6 +113,21 @@ void EventLoop::dispatch(State& state, Token token) noexcept {
   (*handler)();
 }
 
+void EventLoop::dispatch_all(State& state, std::span<const epoll_event> events,
+                             Turn turn) noexcept {
+  for (const epoll_event& event : events) {
+    const Token token = event.data.u64;
+    if (((token & kLastBit) != 0) != (turn == Turn::kLast)) continue;
+    if (state.service.stop_requested()) return;
+    if (token == 0) {
+      state.service.clear_wake();
+      run_all_soon(state);
+    } else {
+      dispatch(state, token);
+    }
+  }
+}
+
 void EventLoop::run(State& state) noexcept {
   Clock::time_point next = Clock::now();
   while (!state.service.stop_requested()) {
@@ -119,15 +141,9 @@ void EventLoop::run(State& state) noexcept {
     const int timeout = periodic ? milliseconds_until(next) : -1;
     std::array<epoll_event, 32> events{};
     const int count = ::epoll_wait(state.service.epoll(), events.data(), events.size(), timeout);
-    for (int i = 0; i < count && !state.service.stop_requested(); ++i) {
-      const Token token = events[static_cast<std::size_t>(i)].data.u64;
-      if (token == 0) {
-        state.service.clear_wake();
-        run_all_soon(state);
-      } else {
-        dispatch(state, token);
-      }
-    }
+    const auto ready = std::span{events}.first(static_cast<std::size_t>(std::max(count, 0)));
+    dispatch_all(state, ready, Turn::kAny);
+    dispatch_all(state, ready, Turn::kLast);
     if (periodic && !state.service.stop_requested() && Clock::now() >= next) {
       next = Clock::now() + period;
       const detail::MutexLock running{state.running};

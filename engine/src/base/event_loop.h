@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
+#include <sys/epoll.h>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -33,8 +35,11 @@ class EventLoop {
   EventLoop& operator=(const EventLoop&) = delete;
 
   using Token = std::uint64_t;
+  /// The order of handlers whose descriptors are readable at the same time. kLast: after all
+  /// others.
+  enum class Turn : std::uint8_t { kAny, kLast };
   /// Calls `handler` on the loop's thread while `fd` is readable or hung up. Any thread.
-  Result<Token> watch(int fd, Handler handler);
+  Result<Token> watch(int fd, Handler handler, Turn turn = Turn::kAny);
   /// On return the handler does not run, unless it is the caller, and will not run again. Any
   /// thread.
   void forget(Token token) noexcept;
@@ -85,6 +90,7 @@ class EventLoop {
   static void run(State& state) noexcept;
   static void end(State& state) noexcept;
   static void dispatch(State& state, Token token) noexcept;
+  static void dispatch_all(State& state, std::span<const epoll_event> events, Turn turn) noexcept;
   static void run_all_soon(State& state) noexcept;
 
   std::shared_ptr<State> state_;

@@ -48,7 +48,10 @@ Status ControlThread::start() {
   if (auto status = watch_timer(delayed.timer(), [&delayed] { delayed.tick(); }); !status)
     return status;
   for (const auto& listener : server_.listeners().listeners()) {
-    auto watch = loop_->watch(listener->event_fd(), [this, raw = listener.get()] { accept(*raw); });
+    // Last: clients that are connected do not wait for those that connect.
+    auto watch = loop_->watch(
+        listener->event_fd(), [this, raw = listener.get()] { accept(*raw); },
+        EventLoop::Turn::kLast);
     if (!watch) return watch.error();
     listener_watches_.push_back(*watch);
   }
@@ -102,7 +105,8 @@ void ControlThread::look_at_devices() noexcept {
         if (hit(*session, failure)) server_.ender().hung_up(session);
       for (auto& kept : server_.session_table().kept())
         if (hit(*kept, failure))
-          server_.enqueue([session = std::move(kept)] { session->settle_if_detached(); });
+          server_.enqueue_connecting(
+              [session = std::move(kept)] { session->settle_if_detached(); });
     }
   }
 }
@@ -110,7 +114,7 @@ void ControlThread::look_at_devices() noexcept {
 /// If grants are windows, `job` registers the pool with a device that has returned. It begins after
 /// the jobs by which sessions release their objects on it.
 void ControlThread::restore_devices(std::function<void()> job) noexcept {
-  server_.enqueue([&server = server_, job = std::move(job)] {
+  server_.enqueue_connecting([&server = server_, job = std::move(job)] {
     if (!server.registration_threads().enqueue(job)) job();
   });
 }
@@ -120,8 +124,10 @@ void ControlThread::accept(Listener& listener) noexcept {
   // connect and leave faster than that, new connections wait in the kernel. They also wait there
   // while as many clients as may be in their handshake wait for an answer of the server.
   const std::size_t max = server_.limits().pending_handshakes_max;
-  if (server_.session_table().ending_count() > max || handshake_limit_.all_wait_for_server(max))
-    return std::this_thread::sleep_for(kListenerPause);
+  if (server_.session_table().ending_count() > max || handshake_limit_.all_wait_for_server(max)) {
+    if (!listener.accept_lane()) std::this_thread::sleep_for(kListenerPause);
+    return;
+  }
   auto arrived = listener.accept();
   if (listener.more_to_accept()) more_came_at_ = Clock::now();
   if (!arrived) {
@@ -195,9 +201,13 @@ bool ControlThread::take_message(const std::shared_ptr<ServerSession>& session,
   }
   // Shared, since a std::function must be copyable and a message is not.
   auto shared = std::make_shared<transport::ControlMessage>(std::move(message));
-  server_.enqueue([this, session, shared, arrived = Clock::now()] {
+  auto job = [this, session, shared, arrived = Clock::now()] {
     server_.ender().apply_outcome(*session, session->serve(shared, arrived));
-  });
+  };
+  if (session->handshake_complete())
+    server_.enqueue(std::move(job));
+  else
+    server_.enqueue_connecting(std::move(job));
   return true;
 }
 

@@ -130,6 +130,8 @@ class ServerCore {
 
   /// Runs `job` on the worker. False: the worker has ended. Any thread.
   bool enqueue(Worker::Job job) { return worker_.enqueue(std::move(job)); }
+  /// See Worker::enqueue_connecting(). Any thread.
+  bool enqueue_connecting(Worker::Job job) { return worker_.enqueue_connecting(std::move(job)); }
   /// See Server::alive().
   [[nodiscard]] Status alive() const;
   /// How long the worker's present job has run; 0: no job runs.

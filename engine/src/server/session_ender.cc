@@ -26,7 +26,8 @@ void SessionEnder::finish(std::span<Ending> endings, SessionEnd why) noexcept {
     if (!ending.kept)
       release_later(std::move(ending.session));
     else
-      server_.enqueue([session = std::move(ending.session)] { session->settle_detached(); });
+      server_.enqueue_connecting(
+          [session = std::move(ending.session)] { session->settle_detached(); });
   }
 }
 

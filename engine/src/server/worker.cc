@@ -15,14 +15,30 @@ Status Worker::start(std::function<bool()> before_end) {
   return {};
 }
 
-bool Worker::enqueue(Job job) {
+bool Worker::enqueue_in(std::deque<Job> Worker::*queue, Job job) {
   {
     const MutexLock lock{mutex_};
     if (ended_) return false;
-    jobs_.push_back(std::move(job));
+    (this->*queue).push_back(std::move(job));
   }
   changed_.notify_one();
   return true;
+}
+
+bool Worker::enqueue(Job job) { return enqueue_in(&Worker::jobs_, std::move(job)); }
+
+bool Worker::enqueue_connecting(Job job) {
+  return enqueue_in(&Worker::connecting_, std::move(job));
+}
+
+Worker::Job Worker::take_next() {
+  const bool is_turn = !connecting_.empty() && overtaking_ >= kMaxOvertaking;
+  const bool connecting = jobs_.empty() || is_turn;
+  overtaking_ = connecting || connecting_.empty() ? 0 : overtaking_ + 1;
+  std::deque<Job>& queue = connecting ? connecting_ : jobs_;
+  Job job = std::move(queue.front());
+  queue.pop_front();
+  return job;
 }
 
 void Worker::stop() noexcept {
@@ -39,19 +55,18 @@ void Worker::run() noexcept {
   while (true) {
     changed_.wait(lock, [this] {
       mutex_.assert_held();
-      return stopping_ || !jobs_.empty();
+      return stopping_ || !idle();
     });
-    if (jobs_.empty()) {
+    if (idle()) {
       lock.unlock();
       const bool more = before_end_();
       lock.lock();
-      if (more || !jobs_.empty()) continue;
+      if (more || !idle()) continue;
       ended_ = true;  // other threads release sessions from now on
       return;
     }
     {
-      const Job job = std::move(jobs_.front());
-      jobs_.pop_front();
+      const Job job = take_next();
       lock.unlock();
       job_began_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
       job();
@@ -78,7 +93,7 @@ std::chrono::seconds Worker::progress_age() const noexcept {
 
 std::size_t Worker::jobs_waiting() const {
   const MutexLock lock{mutex_};
-  return jobs_.size();
+  return jobs_.size() + connecting_.size();
 }
 
 }  // namespace remora::detail

@@ -1,6 +1,8 @@
 #pragma once
 
-/// The worker of a server: one thread that runs jobs in the order in which they come.
+/// The worker of a server: one thread that runs jobs in the order in which they come. The jobs of
+/// clients that connect, or have lost their connection, have an order of their own, behind the
+/// others.
 ///
 /// It serves all requests, some of which populate memory. State that only jobs use needs no lock. A
 /// request whose memory must be registered (RegistrationThreads), or that waits for another
@@ -9,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <thread>
@@ -36,6 +39,11 @@ class Worker {
   Status start(std::function<bool()> before_end);
   /// False: the worker has ended, and the job is dropped.
   bool enqueue(Job job) REMORA_EXCLUDES(mutex_);
+  /// The same for a job of a client that connects, or has lost its connection: when very many do so
+  /// at once, the others are served meanwhile. Such jobs run in their order, when no other job
+  /// waits, and one of them at least after each kMaxOvertaking other jobs.
+  bool enqueue_connecting(Job job) REMORA_EXCLUDES(mutex_);
+  static constexpr std::uint32_t kMaxOvertaking = 16;
   /// Runs the waiting jobs, then ends. Idempotent.
   void stop() noexcept REMORA_EXCLUDES(mutex_);
 
@@ -51,11 +59,19 @@ class Worker {
 
  private:
   void run() noexcept REMORA_EXCLUDES(mutex_);
+  bool enqueue_in(std::deque<Job> Worker::*queue, Job job) REMORA_EXCLUDES(mutex_);
+  [[nodiscard]] bool idle() const REMORA_REQUIRES(mutex_) {
+    return jobs_.empty() && connecting_.empty();
+  }
+  [[nodiscard]] Job take_next() REMORA_REQUIRES(mutex_);
 
   std::function<bool()> before_end_;
   mutable Mutex mutex_;
   Condition changed_;
   std::deque<Job> jobs_ REMORA_GUARDED_BY(mutex_);
+  std::deque<Job> connecting_ REMORA_GUARDED_BY(mutex_);
+  /// Jobs that have run while one of connecting_ waited, since the last one of those.
+  std::uint32_t overtaking_ REMORA_GUARDED_BY(mutex_) = 0;
   bool stopping_ REMORA_GUARDED_BY(mutex_) = false;
   bool ended_ REMORA_GUARDED_BY(mutex_) = false;
   std::atomic<Clock::rep> job_began_{0};  ///< 0: no job runs

@@ -5,7 +5,9 @@
 #include <future>
 #include <gtest/gtest.h>
 #include <memory>
+#include <string>
 #include <sys/eventfd.h>
+#include <vector>
 
 namespace remora {
 namespace {
@@ -24,6 +26,40 @@ TEST(EventLoop, CallsTheHandlerOfAReadableDescriptor) {
   }));
   ::eventfd_write(event.get(), 1);
   called.get_future().wait();
+}
+
+TEST(EventLoop, HandlersThatComeLastRunAfterTheOthers) {
+  const UniqueFd start{::eventfd(0, EFD_NONBLOCK)};
+  std::vector<UniqueFd> events;
+  for (int i = 0; i < 3; ++i) events.emplace_back(::eventfd(0, EFD_NONBLOCK));
+  std::string ran;
+  std::promise<void> done;
+  auto loop = EventLoop::start("test").value();
+  const auto take = [](const UniqueFd& event) {
+    eventfd_t value = 0;
+    ::eventfd_read(event.get(), &value);
+  };
+  const auto watch = [&](std::size_t i, const char* name, EventLoop::Turn turn) {
+    ASSERT_TRUE(loop->watch(
+        events[i].get(),
+        [&, i, name] {
+          take(events[i]);
+          ran += name;
+          if (ran.size() == 3) done.set_value();
+        },
+        turn));
+  };
+  // They become readable in this order, while the loop's thread is in another handler.
+  watch(0, "L", EventLoop::Turn::kLast);
+  watch(1, "1", EventLoop::Turn::kAny);
+  watch(2, "2", EventLoop::Turn::kAny);
+  ASSERT_TRUE(loop->watch(start.get(), [&] {
+    take(start);
+    for (const UniqueFd& event : events) ::eventfd_write(event.get(), 1);
+  }));
+  ::eventfd_write(start.get(), 1);
+  done.get_future().wait();
+  EXPECT_EQ(ran, "12L");
 }
 
 TEST(EventLoop, ForgottenHandlerIsNotRunningAndNeverCalledAgain) {

@@ -25,6 +25,29 @@ TEST(WorkerTest, RunsJobsInOrder) {
   EXPECT_EQ(worker.jobs_waiting(), 0U);
 }
 
+TEST(WorkerTest, RunsJobsOfClientsThatConnectAfterTheOthers) {
+  Worker worker;
+  std::string ran;
+  for (const char* name : {"a", "b"}) worker.enqueue_connecting([&ran, name] { ran += name; });
+  for (const char* name : {"1", "2"}) worker.enqueue([&ran, name] { ran += name; });
+  EXPECT_EQ(worker.jobs_waiting(), 4U);
+  ASSERT_TRUE(worker.start(kNothingLeft));
+  worker.stop();
+  EXPECT_EQ(ran, "12ab");
+}
+
+TEST(WorkerTest, RunsAJobOfAClientThatConnectsAfterSoManyOthers) {
+  Worker worker;
+  std::string ran;
+  for (const char* name : {"a", "b"}) worker.enqueue_connecting([&ran, name] { ran += name; });
+  for (std::uint32_t i = 0; i < 2 * Worker::kMaxOvertaking + 1; ++i)
+    worker.enqueue([&ran] { ran += "."; });
+  ASSERT_TRUE(worker.start(kNothingLeft));
+  worker.stop();
+  const std::string each(Worker::kMaxOvertaking, '.');
+  EXPECT_EQ(ran, each + "a" + each + "b" + ".");
+}
+
 TEST(WorkerTest, RunsJobsThatOtherJobsAddWhileItStops) {
   Worker worker;
   std::string ran;
