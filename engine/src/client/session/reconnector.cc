@@ -18,9 +18,12 @@ using control::Request;
 
 namespace {
 
-/// The deadline of one attempt. A detached thread lives longer than its session by at most this
-/// time.
+/// The deadline of an attempt. While the server does not answer in time, each attempt has twice the
+/// time of the one before: a server that many clients connect to at once would otherwise serve none
+/// of them before its time is over. A detached thread lives longer than its session by at most
+/// kMaxAttemptTime.
 constexpr std::chrono::milliseconds kAttemptTime{2000};
+constexpr std::chrono::milliseconds kMaxAttemptTime{8000};
 /// Time for the server's answer to the hello, once connected: the server may have to answer many
 /// other clients that reconnect. The end of the session ends the wait.
 constexpr std::chrono::milliseconds kHelloTime{8000};
@@ -31,7 +34,9 @@ constexpr std::chrono::milliseconds kGrantEventsTime{500};
 }  // namespace
 
 Reconnector::Reconnector(SessionCore& session, const ServerConnector& connector)
-    : session_{session}, attempt_{std::make_shared<Attempt>(connector)} {}
+    : session_{session},
+      attempt_{std::make_shared<Attempt>(connector)},
+      attempt_time_{kAttemptTime} {}
 
 Reconnector::~Reconnector() {
   REMORA_ASSERT(!thread_.joinable(), "a session stops its reconnector before it goes");
@@ -87,6 +92,7 @@ void Reconnector::run() noexcept {
       if (std::exchange(interruption, interruptions_) != interruptions_) {
         until = deadline_after(session_.engine().options().reconnect_for);
         backoff.begin_anew();
+        attempt_time_ = kAttemptTime;
       }
     }
     if (Clock::now() >= until) {
@@ -127,10 +133,18 @@ Reason Reconnector::why_unreached(const Error& error) noexcept {
   return error.reason() == Reason::kSilent ? Reason::kSilent : Reason::kUnreachable;
 }
 
+void Reconnector::set_next_attempt(const Error& failed_by) noexcept {
+  // A peer that is not reached is asked again soon: it answers at once when it is back.
+  const bool slow =
+      failed_by.code() == Code::kTimedOut && failed_by.reason() != Reason::kUnreachable;
+  attempt_time_ = slow ? std::min(2 * attempt_time_, kMaxAttemptTime) : kAttemptTime;
+}
+
 /// Makes one attempt to connect and to resume the session. False: the session was destroyed
 /// meanwhile, and the thread must not use it any more.
 bool Reconnector::reconnect_once(Deadline until) noexcept {
-  const Deadline deadline = Clock::now() + kAttemptTime;
+  const Deadline deadline = std::max<Deadline>(
+      Clock::now() + kAttemptTime, std::min<Deadline>(until, Clock::now() + attempt_time_));
   const std::shared_ptr<Attempt> attempt = attempt_;
   {
     const MutexLock lock{attempt->mutex};
@@ -146,6 +160,7 @@ bool Reconnector::reconnect_once(Deadline until) noexcept {
   }
   attempt_failed_by_ = endpoint ? Reason::kNone : endpoint.error().reason();
   if (!endpoint) {
+    set_next_attempt(endpoint.error());
     log::debug("session with {}: {}", session_.server_address(), endpoint.error().message());
     unreached_.store(why_unreached(endpoint.error()));
     return true;
@@ -160,6 +175,7 @@ bool Reconnector::reconnect_once(Deadline until) noexcept {
   if (status) status = resume(deadline, until);
   if (status) return true;
   attempt_failed_by_ = status.error().reason();
+  set_next_attempt(status.error());
   log::debug("session with {}: {}", session_.server_address(), status.error().message());
   // After a final error the session has ended, and this does nothing.
   session_.lose_connection(
@@ -188,7 +204,7 @@ Status Reconnector::resume(Deadline deadline, Deadline until) {
     session_.end(reason, ClientMetrics::kPeerGone);
     return status;
   }
-  deadline = no_longer_than(kAttemptTime);
+  deadline = no_longer_than(attempt_time_);
   auto lanes = session_.lane_set().open_again(deadline);
   if (!lanes) return lanes.error();
   if (auto status = session_.grant_keys().reattach(); !status) return status;

@@ -65,6 +65,7 @@ class Reconnector {
   Status resume(Deadline deadline, Deadline until);
   void await_grant_events(Deadline deadline) noexcept;
   [[nodiscard]] static Reason why_unreached(const Error& error) noexcept;
+  void set_next_attempt(const Error& failed_by) noexcept;
 
   SessionCore& session_;
   const std::shared_ptr<Attempt> attempt_;
@@ -72,6 +73,7 @@ class Reconnector {
   std::atomic<std::thread::id> own_thread_{};
   std::atomic<Reason> unreached_{Reason::kNone};
   Reason attempt_failed_by_ = Reason::kNone;  ///< reason of the latest failure; used by the thread
+  std::chrono::milliseconds attempt_time_;    ///< for the next attempt; used by the thread
   mutable Mutex mutex_;
   bool at_work_ REMORA_GUARDED_BY(mutex_) = false;
   std::uint64_t interruptions_ REMORA_GUARDED_BY(mutex_) = 0;

@@ -120,6 +120,10 @@ struct Script {
   std::uint64_t lease_ms = 60'000;
   std::uint64_t next_grant = 1;
   std::uint32_t transfer_bytes_max = 1024;  ///< of the next lane
+  /// Why an attempt to connect fails that may take until then; empty: it succeeds.
+  std::function<std::optional<Error>(Deadline)> not_connected = [](Deadline) {
+    return std::optional<Error>{};
+  };
   /// A lane is connected once this is true, or a deadline later.
   std::function<bool()> lane_is_due = [] { return true; };
   /// True: the request is not answered.
@@ -364,7 +368,7 @@ class SessionResumeTest : public ::testing::Test {
     ServerConnector connector{
         .server = "script:1",
         .connect = transport::with_faults(faults_.hook(), TransportKind::kTcp,
-                                          [this](Deadline) { return connect(); })};
+                                          [this](Deadline until) { return connect(until); })};
     session_ = SessionCore::start(engine_, std::move(connector), deadline()).value();
   }
   void TearDown() override {
@@ -372,8 +376,9 @@ class SessionResumeTest : public ::testing::Test {
     session_.reset();
   }
   static Deadline deadline() { return deadline_after(std::chrono::seconds{30}); }
-  Result<std::unique_ptr<transport::ClientEndpoint>> connect() {
+  Result<std::unique_ptr<transport::ClientEndpoint>> connect(Deadline until) {
     const std::lock_guard lock{script_->mutex};
+    if (auto error = script_->not_connected(until)) return *error;
     endpoints_.push_back(std::make_shared<ScriptedEndpoint>(script_, ++script_->connections));
     return std::unique_ptr<transport::ClientEndpoint>{
         std::make_unique<SharedEndpoint>(endpoints_.back())};

@@ -34,6 +34,43 @@ TEST_F(SessionResumeTest, GrantsThatAreHeldAreSaidAndNoClosesAreSent) {
   EXPECT_EQ(asked(&Request::has_close).size(), 0U);
 }
 
+TEST_F(SessionResumeTest, AttemptsGetLongerWhileTheServerIsReachedAndDoesNotAnswer) {
+  using std::chrono::seconds;
+  start();
+  struct Attempt {
+    Clock::time_point began;
+    Deadline until;
+  };
+  std::vector<Attempt> attempts;
+  {
+    const std::lock_guard lock{script_->mutex};
+    script_->not_connected = [&](Deadline until) -> std::optional<Error> {
+      attempts.push_back({Clock::now(), until});
+      const Error late{Code::kTimedOut, "connect"};
+      switch (attempts.size()) {
+        case 1:
+        case 2:
+        case 3:
+        case 4: return late.with_reason(Reason::kSilent);
+        case 5: return late.with_reason(Reason::kUnreachable);
+        default: return std::nullopt;
+      }
+    };
+  }
+  hang_up();
+  ASSERT_TRUE(told_soon("IR"));
+  const std::lock_guard lock{script_->mutex};
+  ASSERT_EQ(attempts.size(), 6U);
+  const std::array given{seconds{2}, seconds{4}, seconds{8}, seconds{8}, seconds{8}, seconds{2}};
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    // Its time began between the attempt before and this one.
+    EXPECT_LE(attempts[i].until - attempts[i].began, given[i]) << i;
+    if (i > 0) {
+      EXPECT_GE(attempts[i].until - attempts[i - 1].began, given[i]) << i;
+    }
+  }
+}
+
 TEST_F(SessionResumeTest, ProgressDoesNotWaitForADeviceThatIsSlowToDestroyTheLane) {
   start();
   const Region region = open();
