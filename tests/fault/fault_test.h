@@ -114,6 +114,7 @@ std::string transport_name(const testing::TestParamInfo<TransportKind>& info);
 }  // namespace remora::fault
 
 /// Makes a suite run on each transport that the environment asks for.
-#define REMORA_FAULT(suite)                                                                        \
-  INSTANTIATE_TEST_SUITE_P(Fault, suite, testing::ValuesIn(remora::test::transports_under_test()), \
+#define REMORA_FAULT(suite)                                                            \
+  INSTANTIATE_TEST_SUITE_P(Fault, suite,                                               \
+                           ::testing::ValuesIn(remora::test::transports_under_test()), \
                            remora::fault::transport_name)

@@ -352,6 +352,7 @@ int fault_server(const HelperArguments& arguments) {
     log::logger().set_level(spdlog::level::debug);
   }
   if (arguments.number("unprivileged") != 0 && !give_up_ipc_lock()) return 4;
+  if (arguments.number("apart") != 0 && ::setsid() < 0) return 4;
   auto server = Server::start(config_of(arguments));
   if (!server) {
     std::fprintf(stderr, "fault-server: %s\n", server.error().message().c_str());
@@ -453,6 +454,7 @@ FaultServer::FaultServer(TransportKind transport, const FaultServerOptions& opti
            "grace=" + std::to_string(options.grace.count()), "log=" + options.log,
            std::string{"shm_too="} + (options.shm_too ? "1" : "0"),
            std::string{"unprivileged="} + (options.unprivileged ? "1" : "0"),
+           std::string{"apart="} + (options.apart ? "1" : "0"),
            "notices=" + options.notices})} {
   const auto line = child_.read_line();
   if (!line || line->rfind("listening ", 0) != 0)

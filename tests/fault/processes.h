@@ -32,6 +32,9 @@ struct FaultServerOptions {
   std::string faketime{};  ///< a file that libfaketime reads the time from; empty: the real one
   /// RLIMIT_MEMLOCK holds for it: it has no CAP_IPC_LOCK.
   bool unprivileged = false;
+  /// The kernel divides the processors between the server and this process (autogroup), as if each
+  /// had a host of its own; else among the threads of both.
+  bool apart = false;
   bool shm_too = false;   ///< it offers shm, too, where it can
   std::string notices{};  ///< a region whose notices are handled; see `notices` below
 };
