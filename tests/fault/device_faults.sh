@@ -2,7 +2,7 @@
 # RDMA devices that there are several of, and that go and come back, under a verifying load. In a
 # guest of ci/vm with root and Soft-RoCE:  tests/fault/device_faults.sh BUILD_TREE [PART...]
 #
-# Parts: several (two devices: everything goes by the one that has the address), removal (`rdma link
+# Parts: several (two devices: atomics and locks of each region go by the one that has the address), removal (`rdma link
 # del` and `add`, REMORA_FAULT_ROUNDS of them: 3), address (the address goes and comes back).
 set -euo pipefail
 
@@ -33,7 +33,20 @@ status() { curl -sf --max-time 2 http://127.0.0.1:9471/status; }
 # What the kernel has for the device beside what it makes for itself.
 held() { rdma resource show "$1" 2>/dev/null || rdma resource | grep "$1:"; }
 
-start_load() { run_load --uri "remora://$address:7471/cache?transport=rdma" --seed 7; }
+# start_load OPTION...
+start_load() { run_load --uri "remora://$address:7471/cache?transport=rdma" --seed 7 "$@"; }
+
+# count_under_lock URI: two processes count to 10 each under one lock, by reads and writes: the last one
+# finds all of them.
+count_under_lock() {
+  local first counted
+  "$tree/apps/lock" "$1" 10 >"$work/lock.first" 2>&1 &
+  first=$!
+  "$tree/apps/lock" "$1" 10 >"$work/lock.second" 2>&1 || return 1
+  wait "$first" || return 1
+  counted=$(sed -n 's/^counted to \([0-9]*\), token .*/\1/p' "$work"/lock.{first,second} | sort -n | tail -n 1)
+  [[ $counted == 20 ]]
+}
 
 part_several() {
   add_veth 10.78.0.1
@@ -55,6 +68,12 @@ part_several() {
   is 'two devices: a created region is of it' \
     test "$(status | jq -r '.regions[] | select(.name == "made") | .atomics')" = rxe1
   is 'two devices: an atomic on a created region' "$remora" add "$uri/made?transport=rdma" --offset 0 1
+  # Compare-and-swap, fences and the renewal of the lock's grant.
+  is 'two devices: a lock on a configured region' count_under_lock "$uri/words?transport=rdma"
+  is 'two devices: a lock on a created region' count_under_lock "$uri/made?transport=rdma"
+  # The other device has no part in it.
+  is 'two devices: nothing is on the other one' \
+    grep -q 'qp 1 cm_id 0 mr 0 ' <<<"$(held "$device")"
   stop_server
   rdma link del rxe1
   ip link del a0
@@ -88,17 +107,32 @@ part_removal() {
 }
 not_ready() { ! ready; }
 
+# seconds_of_load: how many operations were ok in each second of the load so far, a line each.
+seconds_of_load() { sed -n 's/^fault_load: ok \([0-9]*\)$/\1/p' "$work/load.err"; }
+has_seconds() { (($(seconds_of_load | wc -l) >= $1)); }
+# regained SECONDS RATE: of the ten seconds after so many, one had 90 % of the rate.
+regained() { seconds_of_load | awk -v from="$1" -v rate="$2" 'NR > from && NR <= from + 10 && $1 >= 0.9 * rate { found = 1 } END { exit !found }'; }
+
 part_address() {
   serve "$address"
-  start_load
-  sleep 4
-  local before after
+  # Fewer than an emulated device carries out, so that the load sets the rate.
+  load_rate=200
+  start_load --each-second
+  is 'address: the load is under way' await 300 has_seconds 8
+  local before after rate seconds
+  # The median of five.
+  rate=$(seconds_of_load | tail -n 5 | sort -n | sed -n 3p)
+  is "address: the load has a rate ($rate in a second)" at_least "${rate:-0}" 50
   before=$(jq -n 'now')
   ip addr del "$address/24" dev "$netdev"
   sleep 2
   ip addr add "$address/24" dev "$netdev"
   is 'address: the session has come back' await 100 resumed 1
+  seconds=$(seconds_of_load | wc -l)
   after=$(jq -n 'now')
+  is "address: within ten seconds of the load it has 90 % of its rate ($rate in a second)" \
+    await 300 regained "$seconds" "$rate"
+  echo "address: operations in each second: $(seconds_of_load | tr '\n' ' ')"
   echo "address: gone for 2 s; resumed after $(jq -n "$after - $before") s"
   judge_load address
   is "address: no read was lost" test "$(jq -r '.failed["connection lost"] // 0' "$work/load.json")" = 0

@@ -92,9 +92,10 @@ ready() { curl -sf --max-time 2 -o /dev/null http://127.0.0.1:9471/readyz; }
 series() { curl -sf --max-time 2 http://127.0.0.1:9471/metrics | awk -v name="$1" 'index($0, name) == 1 { sum += $NF } END { print sum + 0 }'; }
 resumed() { [[ $(series remora_server_sessions_resumed_total) -ge $1 ]]; }
 
-# run_load OPTION...: in the background, until judge_load ends it.
+# run_load OPTION...: in the background, until judge_load ends it; `load_rate` operations a second at most.
+load_rate=2000
 run_load() {
-  "$load" --rate 2000 --json --seconds 600 "$@" >"$work/load.json" 2>"$work/load.err" &
+  "$load" --rate "$load_rate" --json --seconds 600 "$@" >"$work/load.json" 2>"$work/load.err" &
   loader=$!
 }
 # judge_load NAME: lets the load go on for two seconds more, ends it and shows its own judgement: an

@@ -214,8 +214,16 @@ void LoadRun::look_around() {
 }
 
 void LoadRun::watch(std::chrono::nanoseconds apart) {
+  constexpr std::chrono::seconds kSecond{1};
+  Clock::time_point told_at = Clock::now();
+  std::uint64_t told = 0;
   while (!ledger_.stopped()) {
     if (Clock::now() >= until_ || stop_()) ledger_.stop();
+    if (options_.each_second && Clock::now() - told_at >= kSecond) {
+      told_at = Clock::now();
+      const std::uint64_t before = std::exchange(told, ledger_.ok_count());
+      options_.each_second(told - before);
+    }
     if (const auto now = clocks_apart(); now - apart >= kJump || apart - now >= kJump) {
       apart = now;
       ++report_.clock_jumps;

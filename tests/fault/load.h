@@ -61,6 +61,8 @@ struct LoadOptions {
   /// Called when the last operation has ended, before every block is read once more: what has been
   /// broken may be mended then.
   std::function<void()> at_rest{};
+  /// Called each second with the number of operations that were ok since the last call.
+  std::function<void(std::uint64_t ok)> each_second{};
   /// Called with each violation when it is found, by any thread, one at a time: of a load that is
   /// killed there is no report.
   std::function<void(const std::string&)> on_violation{};

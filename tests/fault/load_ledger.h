@@ -56,6 +56,8 @@ class LoadLedger {
   [[nodiscard]] bool over() const noexcept { return over_ || stop_; }
   void stop() noexcept;
   [[nodiscard]] bool stopped() const noexcept { return stop_; }
+  /// Operations that were ok so far.
+  [[nodiscard]] std::uint64_t ok_count() const noexcept { return ok_; }
 
   /// Writes or atomics have ended as Indeterminate since the last call.
   [[nodiscard]] bool take_uncertain() noexcept { return uncertain_.exchange(false); }

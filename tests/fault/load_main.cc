@@ -116,6 +116,7 @@ struct Command {
   remora::fault::LoadOptions options;
   double seconds = 10;
   bool json = false;
+  bool each_second = false;
   std::string lie;
   std::string log;
 };
@@ -157,6 +158,8 @@ std::optional<int> parse(int argc, char** argv, Command& command) {
   app.add_option("--page", options.page, "file for what other processes want to know");
   app.add_option("--lie", command.lie, "seeds a violation of I8")
       ->check(CLI::IsMember{{"keeps-descriptor", "keeps-thread", "keeps-engine"}});
+  app.add_flag("--each-second", command.each_second,
+               "says on standard error how many operations were ok in each second");
   app.add_flag("--json", command.json, "the report as one line of JSON");
   app.add_option("--log", command.log,
                  "lines of the library from this level on go to standard error")
@@ -177,6 +180,8 @@ std::optional<int> parse(int argc, char** argv, Command& command) {
   options.control_deadline = milliseconds{control_ms};
   options.reconnect_for = milliseconds{static_cast<std::int64_t>(reconnect_s * 1000)};
   options.at_rest = [] { std::cerr << "fault_load: at rest\n"; };
+  if (command.each_second)
+    options.each_second = [](std::uint64_t ok) { std::cerr << "fault_load: ok " << ok << '\n'; };
   options.on_violation = [](const std::string& text) {
     std::cerr << "fault_load: violation: " << text << '\n';
   };
