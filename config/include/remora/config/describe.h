@@ -32,6 +32,7 @@ enum class KeyType : std::uint8_t {
   kChoices,   ///< a list of distinct words out of a few
   kNames,     ///< one name, or a list of distinct names
 };
+/// As in the key table: "map", "text", "size".
 [[nodiscard]] std::string_view to_string(KeyType type) noexcept;
 
 /// One key of the file.

@@ -36,14 +36,17 @@ class [[nodiscard]] Diagnostics {
   /// The most faults that are kept; later ones are only counted.
   static constexpr std::size_t kMax = 100;
 
+  /// Appends a fault, or counts it if there are kMax already.
   void add(Diagnostic diagnostic);
   /// Stable by line and column; faults without a line come first.
   void sort_by_place();
 
   [[nodiscard]] bool empty() const noexcept { return list_.empty(); }
+  /// The faults that are kept, at most kMax.
   [[nodiscard]] std::size_t size() const noexcept { return list_.size(); }
   /// The number of faults beyond kMax, which were dropped.
   [[nodiscard]] std::size_t dropped() const noexcept { return dropped_; }
+  /// `index` < size(): nothing checks that.
   [[nodiscard]] const Diagnostic& operator[](std::size_t index) const { return list_[index]; }
   [[nodiscard]] auto begin() const noexcept { return list_.begin(); }
   [[nodiscard]] auto end() const noexcept { return list_.end(); }
@@ -56,6 +59,7 @@ class [[nodiscard]] Diagnostics {
   std::size_t dropped_ = 0;
 };
 
+/// As to_string().
 std::ostream& operator<<(std::ostream& out, const Diagnostic& diagnostic);
 std::ostream& operator<<(std::ostream& out, const Diagnostics& diagnostics);
 

@@ -12,7 +12,7 @@ namespace remora::config {
 
 /// The properties of a machine on which the file depends.
 struct Machine {
-  std::string name{};
+  std::string name{};  ///< gethostname(2)
   /// Memory that a new process may use: that of the machine, limited by the control groups of this
   /// process.
   std::uint64_t available_bytes = 0;
@@ -33,6 +33,7 @@ struct InitialChoices {
   std::uint64_t pool_bytes = 0;
 };
 
+/// The file of the key of the one client in initial_file(), in the folder of the file.
 inline constexpr const char* kInitialKeyFile = "admin.key";
 
 /// The file: keys that are set are written, each other key is a comment with its default. A map or

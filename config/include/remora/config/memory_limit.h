@@ -20,10 +20,11 @@ struct CgroupFiles {
 /// The limit that leaves the least memory, of the process's own control group or of a group above
 /// it.
 struct MemoryLimit {
-  std::string file{};  ///< the file of the limit: `memory.max`, or version 1's
-  std::uint64_t limit_bytes = 0;
-  std::uint64_t used_bytes = 0;  ///< without cached file pages that the kernel can drop
+  std::string file{};             ///< the file of the limit: `memory.max`, or version 1's
+  std::uint64_t limit_bytes = 0;  ///< the most that the group's processes may use together
+  std::uint64_t used_bytes = 0;   ///< without cached file pages that the kernel can drop
 
+  /// 0 if more than the limit is used.
   [[nodiscard]] std::uint64_t left_bytes() const noexcept {
     return limit_bytes > used_bytes ? limit_bytes - used_bytes : 0;
   }

@@ -21,6 +21,7 @@ namespace remora::config {
 /// 32 secret bytes, wiped when they are no longer used. No function prints a key by accident.
 class SecretKey {
  public:
+  /// The length of a key.
   static constexpr std::size_t kBytes = 32;
 
   /// A key from 64 hexadecimal digits, in either case. A key with fewer than 16 different bytes is
@@ -34,6 +35,7 @@ class SecretKey {
   SecretKey& operator=(const SecretKey&) noexcept = default;
   ~SecretKey();
 
+  /// The secret itself; valid as long as this object.
   [[nodiscard]] std::span<const std::byte, kBytes> bytes() const noexcept { return bytes_; }
   /// The secret itself as text, in lower case: for its file.
   [[nodiscard]] std::string to_hex() const;

@@ -239,7 +239,7 @@ struct Limits {
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
-/// Lines less severe than this are not written.
+/// Lines less severe than this are not written; kOff: no line is.
 enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarn, kError, kOff };
 
 /// The form of a line of the log.
@@ -248,6 +248,7 @@ enum class LogFormat : std::uint8_t {
   kJson   ///< an object with `time`, `level`, `event`, `text` and the fields of the event
 };
 
+/// The log of the server program. An embedded server uses the log of its application.
 struct Log {
   LogLevel level = LogLevel::kInfo;
   LogFormat format = LogFormat::kText;
@@ -255,13 +256,14 @@ struct Log {
   friend bool operator==(const Log&, const Log&) = default;
 };
 
+/// The HTTP endpoint for metrics, health and status; see metrics::HttpEndpoint.
 struct Metrics {
   /// `HOST:PORT` or `[IPv6]:PORT` (see parse_endpoint()) of the HTTP endpoint; empty: none.
   std::optional<std::string> address{};
   /// The credential of readers; see metrics::HttpAccess. Empty: readers need none.
   std::string token{};
-  std::string user{};
-  std::string password{};
+  std::string user{};      ///< of HTTP Basic: both or none of `user` and `password`
+  std::string password{};  ///< of HTTP Basic
   /// The files from which load_server() has read `token` and `password`; no other function reads
   /// these files.
   std::string token_file{};
@@ -275,7 +277,7 @@ struct Metrics {
 
 /// Where a value was written.
 struct Origin {
-  std::string file{};
+  std::string file{};         ///< as it was given to load_server() or parse_server()
   std::size_t line = 0;       ///< from 1
   std::string environment{};  ///< the variables in the value: `A, B`; empty: none
 
@@ -288,9 +290,9 @@ using Origins = std::map<std::string, Origin, std::less<>>;
 struct ServerConfig {
   Listen listen{};
   Transports transports{};
-  RdmaSettings rdma{};
+  RdmaSettings rdma{};  ///< of this side of each connection over rdma
   Pool pool{};
-  std::vector<RegionConfig> regions{};
+  std::vector<RegionConfig> regions{};  ///< the server creates them before it accepts clients
   /// Empty: not set, which is accepted on a loopback address only. On a network, a server that
   /// accepts every client must be configured with `auth: none`.
   std::optional<Auth> auth{};
@@ -318,6 +320,7 @@ Diagnostics validate(const ServerConfig& config);
 /// Errors: kInvalidArgument, with the text as subject.
 Result<Endpoint> parse_endpoint(std::string_view text);
 
+/// The word that the file has for each value: `off`, `windows`, `json`.
 [[nodiscard]] std::string_view to_string(Availability availability) noexcept;
 [[nodiscard]] std::string_view to_string(RdmaProtection protection) noexcept;
 [[nodiscard]] std::string_view to_string(HugePages huge_pages) noexcept;

@@ -237,6 +237,7 @@ class [[nodiscard]] AsyncAtomic final : public detail::AsyncOperation {
 /// EngineOptions::pollers is 0.
 class AsyncRegion {
  public:
+  /// For Region::async() and AsyncQueue::async().
   AsyncRegion(detail::OwnedShared<detail::RegionGrant> region,
               detail::OwnedShared<detail::PolledAsyncCore> queue) noexcept
       : region_{std::move(region)}, queue_{std::move(queue)} {}
@@ -255,10 +256,12 @@ class AsyncRegion {
   [[nodiscard]] AsyncTransfer read(ByteOffset from, Slot&& into) const noexcept {
     return {*this, Kind::kRead, from, std::move(into)};
   }
+  /// From the start of the block.
   [[nodiscard]] AsyncTransfer read(Block from, Slot&& into) const noexcept {
     return read(offset_of(from), std::move(into));
   }
-  /// `into` is memory that may be written: nothing checks that (buffer.h).
+  /// Reads as many bytes as `into` has. `into` is memory that may be written: nothing checks that
+  /// (buffer.h).
   [[nodiscard]] AsyncStatus read(ByteOffset from, Target into) const noexcept {
     return {*this, Request::transfer(Kind::kRead, from, into)};
   }
@@ -272,6 +275,7 @@ class AsyncRegion {
   [[nodiscard]] AsyncTransfer write(Block to, Slot&& from) const noexcept {
     return write(offset_of(to), std::move(from));
   }
+  /// Writes all bytes of `from`.
   [[nodiscard]] AsyncStatus write(ByteOffset to, Source from) const noexcept {
     return {*this, Request::transfer(Kind::kWrite, to, from)};
   }
@@ -282,11 +286,13 @@ class AsyncRegion {
   [[nodiscard]] AsyncStatus write_zeroes(ByteOffset at, std::uint64_t length_bytes) const noexcept {
     return {*this, {.kind = Kind::kWriteZeroes, .offset = at, .length_bytes = length_bytes}};
   }
-  /// 8 bytes, 8-byte aligned, in the region's atomic domain.
+  /// 8 bytes, 8-byte aligned, in the region's atomic domain. Returns the value before: equal to
+  /// `expected` means swapped.
   [[nodiscard]] AsyncAtomic compare_swap(ByteOffset at, std::uint64_t expected,
                                          std::uint64_t desired) const noexcept {
     return {*this, atomic(Kind::kCompareSwap, at, expected, desired)};
   }
+  /// As compare_swap(), but adds `delta`; the sum wraps at 2^64.
   [[nodiscard]] AsyncAtomic fetch_add(ByteOffset at, std::uint64_t delta) const noexcept {
     return {*this, atomic(Kind::kFetchAdd, at, delta, 0)};
   }
@@ -340,7 +346,9 @@ class AsyncRegion {
 /// destroyed meanwhile, the call resumes none.
 class Resumption {
  public:
+  /// For Remora's own threads.
   explicit Resumption(detail::Resumable& record) noexcept : record_{&record} {}
+  /// Resumes the coroutine, or runs the callback, in this thread until it suspends or returns.
   void operator()() const noexcept { record_->run(*record_); }
   /// For the library's own queues.
   [[nodiscard]] detail::Resumable& record() const noexcept { return *record_; }
@@ -360,6 +368,7 @@ class Resume {
 
   /// On the poller that has noticed the end: no other thread is involved. The default.
   constexpr Resume() noexcept = default;
+  /// The default, by its name.
   [[nodiscard]] static constexpr Resume on_poller() noexcept { return {}; }
   /// On the engine's arena (EngineOptions::arena_threads): many at once, on threads of the engine
   /// for this purpose. For coroutines that compute between their operations. Passing a coroutine to
@@ -407,6 +416,7 @@ struct CloseAsync {
 /// operations of its async() end with kClosed.
 class AsyncQueue {
  public:
+  /// For Region::async_queue().
   explicit AsyncQueue(std::shared_ptr<detail::PolledAsyncCore> core) noexcept;
   /// Ends its operations: those that wait for their turn, and all that are awaited later, end with
   /// kClosed; those in flight end by themselves. Waits until they have ended and, on the poller or
@@ -417,10 +427,12 @@ class AsyncQueue {
   /// program, which is logged, and then the destructor does not wait.
   ~AsyncQueue() = default;
   AsyncQueue(AsyncQueue&&) noexcept = default;
+  /// Ends the queue that this object had, as the destructor does.
   AsyncQueue& operator=(AsyncQueue&&) noexcept = default;
 
   /// The result may outlive the queue: then its operations end with kClosed.
   [[nodiscard]] AsyncRegion async() const noexcept;
+  /// QueueOptions::depth: the most operations in flight; further ones wait for their turn.
   [[nodiscard]] std::size_t depth() const noexcept;
 
  private:

@@ -89,6 +89,7 @@ class Slot;
 /// fails with kInvalidArgument, as does one on a parent's object in a child of fork(2).
 class RegisteredMemory {
  public:
+  /// A handle without bytes.
   RegisteredMemory() = default;
   ~RegisteredMemory() = default;
   RegisteredMemory(const RegisteredMemory&) = default;
@@ -101,8 +102,10 @@ class RegisteredMemory {
     bytes_ = std::exchange(other.bytes_, {});
     return *this;
   }
+  /// For Engine::register_memory().
   explicit RegisteredMemory(std::shared_ptr<detail::LocalMemory> memory);
 
+  /// The registered bytes, which the application owns.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
 
  private:
@@ -139,10 +142,13 @@ class Target {
       : memory_{memory.memory_.get()} {
     if (memory_ != nullptr) bytes_ = memory.part(offset, length_bytes);
   }
+  /// The whole slot, which must outlive the operation. An operation that is given the slot itself
+  /// (`Slot&&`) keeps it.
   // NOLINTNEXTLINE(google-explicit-constructor)
   Target(Slot& slot) noexcept;
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+  /// For the engine; null: the bytes are not registered.
   [[nodiscard]] detail::LocalMemory* memory() const noexcept { return memory_; }
 
  private:
@@ -172,14 +178,17 @@ class Source {
   template <std::size_t N>
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(const std::byte (&bytes)[N]) noexcept : bytes_{bytes, N} {}
+  /// A part of registered memory. A part outside of it makes the operation fail with kOutOfRange.
   Source(const RegisteredMemory& memory, std::size_t offset, std::size_t length_bytes) noexcept
       : memory_{memory.memory_.get()} {
     if (memory_ != nullptr) bytes_ = memory.part(offset, length_bytes);
   }
+  /// The whole slot, which must outlive the operation.
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(const Slot& slot) noexcept;
 
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
+  /// For the engine; null: the bytes are not registered.
   [[nodiscard]] detail::LocalMemory* memory() const noexcept { return memory_; }
 
  private:
@@ -195,6 +204,7 @@ inline constexpr std::size_t kMaxPieces = 1024;
 /// parent's slot in a child of fork(2), fails with kInvalidArgument.
 class Slot {
  public:
+  /// An empty slot.
   Slot() = default;
   ~Slot() { release(); }
   Slot(Slot&& other) noexcept
@@ -212,7 +222,10 @@ class Slot {
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
 
+  /// False: the slot is empty.
   [[nodiscard]] explicit operator bool() const noexcept { return store_ != nullptr; }
+  /// SlotPool::slot_bytes() bytes, aligned to 64; none if the slot is empty. Their contents are
+  /// those of the last use.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
 
  private:
@@ -246,11 +259,14 @@ enum class HugePages : std::uint8_t {
 /// slots: take() returns empty ones.
 class SlotPool {
  public:
+  /// For Engine::allocate_slots().
   explicit SlotPool(std::shared_ptr<detail::SlotStore> store) : store_{std::move(store)} {}
 
   /// A free slot, or an empty one if all are in use. Never blocks, never allocates.
   [[nodiscard]] Slot take() noexcept;
+  /// The length of each slot, as it was requested.
   [[nodiscard]] std::size_t slot_bytes() const noexcept;
+  /// All slots of the pool, used and free.
   [[nodiscard]] std::size_t slot_count() const noexcept;
 
  private:

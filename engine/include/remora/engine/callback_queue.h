@@ -114,6 +114,7 @@ struct CloseCallbacks {
 /// misuse is noticed before anything is sent. The callback gets all later errors.
 class CallbackQueue {
  public:
+  /// For Region::callback_queue().
   explicit CallbackQueue(detail::CallbackCore* core) noexcept
       : core_{std::unique_ptr<detail::CallbackCore, detail::CloseCallbacks>{core}} {}
   /// Waits until every operation in flight has ended and its callback has returned: at most the
@@ -122,6 +123,7 @@ class CallbackQueue {
   /// (logged).
   ~CallbackQueue() = default;
   CallbackQueue(CallbackQueue&&) noexcept = default;
+  /// Ends the queue that this object had, as the destructor does.
   CallbackQueue& operator=(CallbackQueue&&) noexcept = default;
 
   /// A slot belongs to the operation and comes back in its completion; move it out to keep it
@@ -131,10 +133,12 @@ class CallbackQueue {
   Status read(ByteOffset from, Target into, F&& callback, std::uint64_t tag = 0) noexcept {
     return read_bytes(from, into, detail::give<F>(callback), tag);
   }
+  /// From the start of the block: as many bytes as `into` has.
   template <CompletionCallback F>
   Status read(Block from, Target into, F&& callback, std::uint64_t tag = 0) noexcept {
     return read_bytes(offset_of(from), into, detail::give<F>(callback), tag);
   }
+  /// Fills the whole slot.
   template <CompletionCallback F>
   Status read(ByteOffset from, Slot&& into, F&& callback, std::uint64_t tag = 0) noexcept {
     return read_slot(from, into, detail::give<F>(callback), tag);
@@ -151,6 +155,7 @@ class CallbackQueue {
   Status write(Block to, Source from, F&& callback, std::uint64_t tag = 0) noexcept {
     return write_bytes(offset_of(to), from, detail::give<F>(callback), tag);
   }
+  /// Writes the whole slot.
   template <CompletionCallback F>
   Status write(ByteOffset to, Slot&& from, F&& callback, std::uint64_t tag = 0) noexcept {
     return write_slot(to, from, detail::give<F>(callback), tag);
@@ -165,12 +170,14 @@ class CallbackQueue {
                       std::uint64_t tag = 0) noexcept {
     return zero(at, length_bytes, detail::give<F>(callback), tag);
   }
-  /// 8 bytes, 8-byte aligned, in the region's atomic domain.
+  /// 8 bytes, 8-byte aligned, in the region's atomic domain. The value before is the
+  /// old_value() of the completion: equal to `expected` means swapped.
   template <CompletionCallback F>
   Status compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired, F&& callback,
                       std::uint64_t tag = 0) noexcept {
     return swap(at, expected, desired, detail::give<F>(callback), tag);
   }
+  /// As compare_swap(), but adds `delta`; the sum wraps at 2^64.
   template <CompletionCallback F>
   Status fetch_add(ByteOffset at, std::uint64_t delta, F&& callback,
                    std::uint64_t tag = 0) noexcept {
@@ -203,6 +210,7 @@ class CallbackQueue {
     return swap_pairs(pairs, detail::give<F>(callback), each, tag);
   }
 
+  /// QueueOptions::depth: the most operations in flight.
   [[nodiscard]] std::size_t depth() const noexcept;
   /// The approximate number of operations in flight; an operation whose callback runs does not
   /// count.

@@ -58,10 +58,11 @@ namespace remora {
 
 /// The most unfinished calls of one engine.
 inline constexpr std::size_t kMaxControlCalls = 1024;
+/// The largest EngineOptions::control_threads.
 inline constexpr std::uint32_t kMaxControlThreads = 64;
 
-/// Trivially copyable: g++ 12 destroys temporaries of other aggregates twice if they are within a
-/// co_await expression.
+/// The options of one control call. Trivially copyable: g++ 12 destroys temporaries of other
+/// aggregates twice if they are within a co_await expression.
 struct ControlOptions {
   /// From the start of the call to its end. Zero: the longest time that the blocking function may
   /// take (EngineOptions::control_deadline, after `connect_for` if that is set; settled() has a
@@ -250,7 +251,9 @@ void CalledBackControl<R, F>::report(const Call& call) noexcept {
 /// nothing for the call.
 class ControlCall {
  public:
+  /// An empty handle, which stands for no call.
   ControlCall() noexcept = default;
+  /// For AsyncControl::then().
   explicit ControlCall(std::shared_ptr<detail::ControlRecord> record) noexcept
       : record_{std::move(record)} {}
   /// Ends the call with kCancelled, which its callback gets as it gets any end. Never blocks.
@@ -273,6 +276,7 @@ template <typename R>
 class [[nodiscard]] AsyncControl {
  public:
   using Blocking = typename detail::ControlRecordOf<R>::Blocking;
+  /// For Remora's own functions: Engine::async_control() makes a call of any function.
   AsyncControl(std::shared_ptr<detail::EngineServices> engine, Operation operation,
                const ControlOptions& options, Blocking blocking)
       : engine_{std::move(engine)},
@@ -281,6 +285,7 @@ class [[nodiscard]] AsyncControl {
         blocking_{std::move(blocking)} {}
   /// Ends at once, in the thread that awaits it.
   explicit AsyncControl(const Error& error) : early_{error} {}
+  /// Cancels the call if a coroutine awaits it.
   ~AsyncControl() {
     if (record_ != nullptr) record_->abandon();
   }
@@ -353,10 +358,10 @@ class [[nodiscard]] AsyncControl {
 
 /// Passes ends of operations and control calls to the application's own event loop.
 ///
-///   auto ends = remora::ResumptionQueue::create().value(); // outlives all that resumes here auto
-///   queue = region.async_queue({.depth = 64}, ends.resume()).value(); co_await
-///   engine.async_open_region(uri, rights, {.resume = ends.resume()}); // ends.event_fd() is
-///   readable: ends.progress();
+///   auto ends = remora::ResumptionQueue::create().value();
+///   auto queue = region.async_queue({.depth = 64}, ends.resume()).value();
+///   co_await engine.async_open_region(uri, rights, {.resume = ends.resume()});
+///   ends.progress();  // when ends.event_fd() is readable
 ///
 /// Thread safety: one thread at a time calls progress(); in it coroutines continue and callbacks
 /// run. It must outlive the queues and calls that resume here, as Resume says; the destructor
@@ -368,6 +373,7 @@ class ResumptionQueue {
   static Result<ResumptionQueue> create() noexcept;
   ~ResumptionQueue();
   ResumptionQueue(ResumptionQueue&&) noexcept;
+  /// Resumes the coroutines of the queue that this object had, as the destructor does.
   ResumptionQueue& operator=(ResumptionQueue&&) noexcept;
 
   /// For AsyncQueues and ControlOptions. Valid while this object, or the one that it was moved to,

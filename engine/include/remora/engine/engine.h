@@ -40,15 +40,18 @@ class FaultCore;
 class SessionCore;
 }  // namespace detail
 
+/// The largest EngineOptions::pollers.
 inline constexpr std::uint32_t kMaxPollers = 64;
+/// The most lanes of one session: the largest EngineOptions::lanes.
 inline constexpr std::uint32_t kMaxLanes = 8;
+/// The largest EngineOptions::arena_threads.
 inline constexpr std::uint32_t kMaxArenaThreads = 256;
 
 /// A change of state of a session.
 struct SessionEvent {
   std::string server{};  ///< "host:port"
   TransportKind transport = TransportKind::kAuto;
-  Reason reason = Reason::kNone;
+  Reason reason = Reason::kNone;  ///< why the session was interrupted, ended or is being drained
 };
 
 /// Handlers for changes of sessions. A thread of the engine, or the thread that notices the change,
@@ -104,6 +107,7 @@ struct EngineOptions {
   /// first at once, then with pauses of up to 2 s. A server keeps the session and its grants for
   /// limits.session_lease and limits.session_keep. 0: the session ends instead.
   std::chrono::nanoseconds reconnect_for = std::chrono::seconds{30};
+  /// Called when a session of this engine is interrupted, resumed, ended or drained.
   SessionHandlers handlers{};
   /// How long a waiting caller, or a poller without completions, polls before it sleeps.
   std::chrono::nanoseconds spin = std::chrono::microseconds{50};
@@ -187,11 +191,11 @@ struct EngineOptions {
 
 /// The data that a server sends about itself at the handshake.
 struct ServerInfo {
-  std::string name{};
+  std::string name{};           ///< of the server's program, for logs
   std::uint64_t boot_id = 0;    ///< of the server's process when the session began
   std::uint64_t memory_id = 0;  ///< of the contents of its memory
   std::uint64_t pool_bytes = 0;
-  std::uint64_t pool_free_bytes = 0;
+  std::uint64_t pool_free_bytes = 0;  ///< at the handshake: Session::usage() has the present value
   std::string device{};  ///< the server's RDMA device of this session; empty over shm and tcp
   /// The transports of the server. Empty: the server did not tell (an older version).
   std::vector<TransportKind> transports{};
@@ -245,9 +249,12 @@ struct DrainState {
 /// handle was moved from: server() is then empty).
 class Session {
  public:
+  /// For the engine, whose connect() makes sessions.
   explicit Session(std::shared_ptr<detail::SessionCore> core) noexcept : core_{std::move(core)} {}
 
+  /// What the server told at the handshake. Sends nothing. Valid as long as a copy of this handle.
   [[nodiscard]] const ServerInfo& server() const noexcept;
+  /// The transport of the session; kAuto only if this handle was moved from.
   [[nodiscard]] TransportKind transport() const noexcept;
   /// False while the engine connects again, and for good once the session has ended.
   [[nodiscard]] bool connected() const noexcept;
@@ -330,6 +337,7 @@ class Engine {
   /// of the engine.
   ~Engine();
   Engine(Engine&&) noexcept;
+  /// Ends the engine that this object had, as the destructor does.
   Engine& operator=(Engine&&) noexcept;
 
   /// Connects if there is no session yet, and requests a grant. `auto`: shm if server and region
@@ -388,10 +396,13 @@ class Engine {
   /// error of the operation that needed it.
   Result<SlotPool> allocate_slots(std::size_t count, std::size_t slot_bytes) const;
 
-  /// Makes operations on application memory possible without copies. Errors: kInvalidArgument
-  /// (empty).
+  /// Makes operations on application memory possible without copies. `bytes` is borrowed: see
+  /// RegisteredMemory. Blocks while the devices in use pin the pages. A failure to register is the
+  /// error of the operation that needs the registration. Errors: kInvalidArgument (empty).
   Result<RegisteredMemory> register_memory(std::span<std::byte> bytes) const;
 
+  /// The registry with the engine's series: that of EngineOptions::registry, otherwise its own,
+  /// which is valid as long as the engine.
   [[nodiscard]] metrics::Registry& registry() const noexcept;
   /// The sessions, their transports and the reasons for these, and the open regions, as a JSON
   /// object (docs/status.md): for metrics::HttpOptions::status. Does not block for operations.

@@ -28,13 +28,16 @@ namespace detail {
 class ExecutorCore;
 }
 
+/// The options of an executor.
 struct ExecutorOptions {
   /// The most operations in flight on one region; an operation beyond it waits for its turn.
   std::size_t depth = 64;
 };
 
+/// See the top of this file.
 class Executor {
  public:
+  /// Opens no descriptor and starts no thread. Allocates.
   explicit Executor(const ExecutorOptions& options = {});
   ~Executor();
   Executor(const Executor&) = delete;

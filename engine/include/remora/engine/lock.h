@@ -34,6 +34,7 @@ class LockGrant;
 class LockStore;
 }  // namespace detail
 
+/// The options of a lock. All clients of one lock should use the same.
 struct LockOptions {
   /// A holder that neither renews nor releases for this time loses the lock to a waiter. 10 ms to 1
   /// h; choose several times the longest expected pause, or the region is fenced more often than
@@ -49,8 +50,10 @@ struct LockOptions {
 /// Call renew() within the ttl, or release it by then.
 class Held {
  public:
+  /// As release(), without its result.
   ~Held();
   Held(Held&& other) noexcept;
+  /// Releases the lock that this object had, as the destructor does.
   Held& operator=(Held&& other) noexcept;
 
   /// The region to use while the lock is held: its grant is refused as soon as another holder has
@@ -69,6 +72,7 @@ class Held {
   /// effect, so the next holder must fence.
   Status release();
 
+  /// The bits of the word that name the owner: see the top of this file.
   static constexpr unsigned kOwnerBits = 24;
 
  private:

@@ -12,6 +12,7 @@
 
 namespace remora {
 
+/// How important a line is.
 enum class LogLevel : std::uint8_t {
   kDebug,    ///< each attempt and each choice, for finding a fault
   kInfo,     ///< sessions that are interrupted and resumed, transports that are chosen
@@ -51,6 +52,7 @@ struct LogLine {
 /// line, with event and fields. Null elsewhere, and for lines that the library did not log.
 [[nodiscard]] const LogLine* logged_line() noexcept;
 
+/// The application's function for lines; see set_log_sink() for its thread and its rules.
 using LogSink = std::function<void(const LogLine&)>;
 
 /// From now on all lines of the library in this process from level `from` on go to `sink` only. An

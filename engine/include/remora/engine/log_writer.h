@@ -30,8 +30,8 @@ class LogWriter {
  public:
   /// Limits of the queue.
   struct Limits {
-    std::size_t lines_max = 8192;
-    std::size_t bytes_max = std::size_t{1} << 20U;
+    std::size_t lines_max = 8192;                   ///< lines that wait to be written
+    std::size_t bytes_max = std::size_t{1} << 20U;  ///< of these lines
   };
   /// Makes the line that tells how many lines were lost, with its line feed. Called on the writer's
   /// thread.
@@ -39,6 +39,7 @@ class LogWriter {
 
   /// `descriptor` is borrowed and must stay open as long as the process may log.
   explicit LogWriter(int descriptor);
+  /// The same with a queue of another size.
   LogWriter(int descriptor, Limits limits);
   /// As stop() with 1 s.
   ~LogWriter();
@@ -57,6 +58,7 @@ class LogWriter {
   /// Writes the queued lines while the descriptor takes them (a pause of 200 ms ends that), for
   /// `timeout_ms` at most, and ends the thread. Lines that are left are lost. Idempotent.
   void stop(std::chrono::milliseconds timeout_ms) noexcept;
+  /// Replaces the function that makes the line for lost lines; `make` is not empty.
   void set_lost_line(LostLine make);
 
   /// Lines lost so far.

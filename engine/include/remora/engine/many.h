@@ -104,6 +104,7 @@ struct ManyOutcome {
   CompletionStatus status = CompletionStatus::kSuccess;
 };
 
+/// The options of one call.
 struct ManyOptions {
   /// For the whole call; zero takes the engine's default. See kDeadlineFloor.
   std::chrono::nanoseconds deadline{0};
@@ -115,17 +116,20 @@ struct ManyOptions {
 
 /// The pairs of one of several regions.
 struct RegionReads {
-  const Region* region = nullptr;
+  const Region* region = nullptr;  ///< not null in a call; borrowed until it returns
   std::span<const ReadPair> pairs{};
 };
+/// As RegionReads.
 struct RegionWrites {
   const Region* region = nullptr;
   std::span<const WritePair> pairs{};
 };
+/// As RegionReads; the call sets the values before.
 struct RegionFetchAdds {
   const Region* region = nullptr;
   std::span<FetchAddPair> pairs{};
 };
+/// As RegionReads; the call sets the values before.
 struct RegionCompareSwaps {
   const Region* region = nullptr;
   std::span<CompareSwapPair> pairs{};

@@ -42,19 +42,23 @@ struct CompletionValues;
 }  // namespace detail
 class Region;
 
+/// The options of a queue, of whichever kind.
 struct QueueOptions {
   /// The most operations that are taken and not yet handed back, 1 … kMaxQueueDepth.
   std::size_t depth = 64;
   /// Time from submit() to completion; zero: the engine's default. See kDeadlineFloor.
   std::chrono::nanoseconds deadline{0};
 };
+/// The largest QueueOptions::depth.
 inline constexpr std::size_t kMaxQueueDepth = 65536;
 
 /// Names one operation of one queue, and no other operation that uses the same place in the table
 /// later.
 class Ticket {
  public:
+  /// The ticket of no operation: false.
   constexpr Ticket() noexcept = default;
+  /// For queues. `generation`: 1 or more.
   constexpr Ticket(std::uint32_t index, std::uint32_t generation) noexcept
       : word_{std::uint64_t{index} << 32U | generation} {}
   /// False: the operation was not taken, since the queue is full or closed.
@@ -101,12 +105,14 @@ class Completion {
   /// wrong, or why the operation ended. If the connection has just ended, waits until the server's
   /// last message has been read, for 50 ms at most.
   [[nodiscard]] Error error() const noexcept;
+  /// The ticket that the queue gave for the operation.
   [[nodiscard]] Ticket ticket() const noexcept;
   /// The number that the caller gave with the operation.
   [[nodiscard]] std::uint64_t tag() const noexcept;
   /// The value before a compare-and-swap or fetch-and-add. Only when ok().
   [[nodiscard]] std::uint64_t old_value() const noexcept;
-  /// The slot of the operation; move it out to keep it longer than the completion.
+  /// The slot of the operation; empty if it had none. Move it out to keep it longer than the
+  /// completion.
   [[nodiscard]] Slot& slot() noexcept;
 
  private:
@@ -162,9 +168,11 @@ class Completions {
 /// time_point::max().
 class Queue {
  public:
+  /// For Region::queue().
   explicit Queue(std::unique_ptr<detail::QueueCore> core) noexcept;
   ~Queue();
   Queue(Queue&&) noexcept;
+  /// Ends the queue that this object had, as the destructor does.
   Queue& operator=(Queue&&) noexcept;
 
   /// Takes one operation; it is posted by the next submit(). The ticket is false when the queue is
@@ -175,6 +183,7 @@ class Queue {
   Ticket read(ByteOffset from, Target into, std::uint64_t tag = 0) noexcept {
     return read_bytes(from, into.bytes().data(), into.bytes().size(), into.memory(), tag);
   }
+  /// From the start of the block: as many bytes as `into` has.
   Ticket read(Block from, Target into, std::uint64_t tag = 0) noexcept;
   /// Fills the whole slot. The slot comes back with the completion.
   Ticket read(ByteOffset from, Slot&& into, std::uint64_t tag = 0) noexcept;
@@ -183,6 +192,7 @@ class Queue {
     return write_bytes(to, from.bytes().data(), from.bytes().size(), from.memory(), tag);
   }
   Ticket write(Block to, Source from, std::uint64_t tag = 0) noexcept;
+  /// Writes the whole slot. The slot comes back with the completion.
   Ticket write(ByteOffset to, Slot&& from, std::uint64_t tag = 0) noexcept;
   Ticket write(Block to, Slot&& from, std::uint64_t tag = 0) noexcept;
   /// A contiguous part of the region in pieces of local memory; see Region::read. The array of
@@ -199,9 +209,11 @@ class Queue {
   /// this queue. On a session of several lanes it covers only this queue's writes. See
   /// Region::flush_visible.
   Ticket flush_visible(std::uint64_t tag = 0) noexcept;
-  /// 8 bytes, 8-byte aligned, in the region's atomic domain.
+  /// 8 bytes, 8-byte aligned, in the region's atomic domain. The value before is the
+  /// old_value() of the completion: equal to `expected` means swapped.
   Ticket compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                       std::uint64_t tag = 0) noexcept;
+  /// As compare_swap(), but adds `delta`; the sum wraps at 2^64.
   Ticket fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag = 0) noexcept;
 
   /// Takes all pairs as one operation, with one ticket, and one completion when all of them have
@@ -266,9 +278,11 @@ class Queue {
   /// time_point::max() if no operation is in flight.
   [[nodiscard]] std::chrono::steady_clock::time_point next_deadline() const noexcept;
 
+  /// QueueOptions::depth: the most operations that are taken and not handed out.
   [[nodiscard]] std::size_t depth() const noexcept { return room_->depth; }
   /// The number of operations taken whose completions have not been handed out yet.
   [[nodiscard]] std::size_t size() const noexcept { return room_->depth - room_->left; }
+  /// Whether the queue takes no operation now.
   [[nodiscard]] bool full() const noexcept { return room_->left == 0; }
 
  private:

@@ -65,8 +65,8 @@ enum class Removal : std::uint8_t {
 /// A server's description of a region.
 struct RegionInfo {
   std::string name{};
-  std::uint64_t size_bytes = 0;
-  std::uint64_t block_bytes = 0;
+  std::uint64_t size_bytes = 0;   ///< a multiple of block_bytes
+  std::uint64_t block_bytes = 0;  ///< the unit of Block
   Rights rights = Rights::kNone;  ///< the most that a grant of it can carry
   std::string atomic_domain{};    ///< "none", "cpu", or the server device's name
   bool shm = false;               ///< clients on the same host may map it
@@ -79,34 +79,34 @@ struct RegionInfo {
   /// restarted server has another, and regions of the same name and incarnation are new ones there.
   /// 0: not from a server.
   std::uint64_t memory_id = 0;
-  std::uint64_t extent_count = 0;
-  std::uint64_t open_count = 0;  ///< grants of the region
+  std::uint64_t extent_count = 0;  ///< contiguous parts of the pool that it consists of
+  std::uint64_t open_count = 0;    ///< grants of the region
   /// The client that created it, if clients have keys; empty: the server itself.
   std::string owner{};
   /// The other clients that may use it. Only stat() by a client that may remove the region returns
   /// it.
   std::vector<RegionAccess> access{};
   Lifetime lifetime = Lifetime::kPersistent;
-  std::chrono::milliseconds ttl{0};
+  std::chrono::milliseconds ttl{0};  ///< of Lifetime::kTtl, otherwise 0
 };
 
 /// The parameters of create.
 struct RegionSpec {
-  std::string name{};
-  std::uint64_t size_bytes = 0;  ///< a multiple of block_bytes
-  std::uint64_t block_bytes = 4096;
-  Rights rights = Rights::kAll;
+  std::string name{};                ///< see config::is_region_name()
+  std::uint64_t size_bytes = 0;      ///< a multiple of block_bytes, at least one block
+  std::uint64_t block_bytes = 4096;  ///< a power of two from 64 B to 16 MiB
+  Rights rights = Rights::kAll;      ///< the most that a grant of the region can carry
   /// "none", "cpu" (shm and tcp), the name of a server device, or "auto": the device of the session
   /// if created over rdma, otherwise "cpu".
   std::string atomic_domain = "auto";
-  bool shm = false;
+  bool shm = false;  ///< clients on the server's host may map it
   /// The rights of other clients, if clients have keys. Empty: only its owner and the server's
   /// admins may use a region that a client creates; every client may use a region that the server's
   /// application creates.
   std::vector<RegionAccess> access{};
   Lifetime lifetime = Lifetime::kPersistent;
-  std::chrono::milliseconds ttl{
-      0};  ///< for Lifetime::kTtl: 100 ms to 365 days; checked every 250 ms
+  /// For Lifetime::kTtl: 100 ms to 365 days; checked every 250 ms.
+  std::chrono::milliseconds ttl{0};
 };
 
 /// A region that this process may use: one grant. Copyable handle; the grant ends with the last
@@ -120,9 +120,13 @@ struct RegionSpec {
 /// write in flight may return any mixture of bytes; an atomic read is fetch_add(at, 0).
 class Region {
  public:
+  /// For the engine, whose open_region() makes regions.
   explicit Region(std::shared_ptr<detail::RegionGrant> core) noexcept : core_{std::move(core)} {}
 
+  /// The region as the server described it when it was opened: Session::stat() has the present
+  /// description. Sends nothing. Valid as long as a copy of this handle.
   [[nodiscard]] const RegionInfo& info() const noexcept;
+  /// The bytes that this grant reaches, also after another client has enlarged the region.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return info().size_bytes; }
   [[nodiscard]] std::uint64_t block_bytes() const noexcept { return info().block_bytes; }
   [[nodiscard]] std::uint64_t block_count() const noexcept {
@@ -130,6 +134,7 @@ class Region {
   }
   /// The rights of this grant.
   [[nodiscard]] Rights rights() const noexcept;
+  /// The transport of the session; kAuto only if this handle was moved from.
   [[nodiscard]] TransportKind transport() const noexcept;
   /// The reason for the choice of the transport: one line of less than 120 characters, for a log.
   [[nodiscard]] const std::string& transport_reason() const noexcept;
@@ -160,6 +165,7 @@ class Region {
   AsyncControl<Status> async_settled(std::chrono::nanoseconds deadline,
                                      const ControlOptions& options = {}) const;
 
+  /// A queue for one thread, which keeps the region open; see queue.h. Sends nothing.
   /// Errors: kInvalidArgument (depth), kOutOfMemory, kConnectionLost.
   Result<Queue> queue(const QueueOptions& options = {}) const;
 
@@ -174,6 +180,7 @@ class Region {
   /// The same with a depth, a deadline, and a choice of where the coroutines continue; see async.h.
   /// Errors: as callback_queue.
   Result<AsyncQueue> async_queue(const QueueOptions& options = {}) const;
+  /// `resume`: where coroutines continue. What it refers to is borrowed: see Resume.
   Result<AsyncQueue> async_queue(const QueueOptions& options, const Resume& resume) const;
 
   /// Synchronous operations. They block until they are done, at most `deadline` (zero: the engine's
@@ -181,6 +188,8 @@ class Region {
   /// `from` memory that may be read: nothing checks that (buffer.h). Errors: see
   /// Completion::error().
   Status read(ByteOffset from, Target into, std::chrono::nanoseconds deadline = {}) const;
+  /// From the start of the block: as many bytes as `into` has, which may be less or more than one
+  /// block.
   Status read(Block from, Target into, std::chrono::nanoseconds deadline = {}) const;
   Status write(ByteOffset to, Source from, std::chrono::nanoseconds deadline = {}) const;
   Status write(Block to, Source from, std::chrono::nanoseconds deadline = {}) const;
@@ -205,10 +214,12 @@ class Region {
   /// operations of the same session; over tcp and shm to every client. Needs Rights::kRead. How: a
   /// read that follows writes on the same queue pair completes after they are in memory.
   Status flush_visible(std::chrono::nanoseconds deadline = {}) const;
-  /// Returns the value before: equal to `expected` means swapped.
+  /// Changes 8 bytes, 8-byte aligned, if they equal `expected`. Needs Rights::kAtomic, and works in
+  /// the region's atomic domain only. Returns the value before: equal to `expected` means swapped.
+  /// Errors: also kMisaligned, kWrongAtomicDomain.
   Result<std::uint64_t> compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                                      std::chrono::nanoseconds deadline = {}) const;
-  /// Returns the value before; wraps at 2^64.
+  /// As compare_swap(), but adds `delta`; the sum wraps at 2^64. Returns the value before.
   Result<std::uint64_t> fetch_add(ByteOffset at, std::uint64_t delta,
                                   std::chrono::nanoseconds deadline = {}) const;
 

@@ -30,6 +30,7 @@
 
 namespace remora {
 
+/// The bytes of the seal, at the start of a block.
 inline constexpr std::size_t kSealBytes = 24;
 
 /// The payload of a sealed block. `block`: at least kSealBytes.

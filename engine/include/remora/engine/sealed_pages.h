@@ -40,7 +40,9 @@
 
 namespace remora {
 
+/// The bytes of a page's seal.
 inline constexpr std::size_t kPageSealBytes = 32;
+/// The bytes of one seal, to write and to read.
 using PageSeal = std::span<std::byte, kPageSealBytes>;
 using PageSealView = std::span<const std::byte, kPageSealBytes>;
 
@@ -68,6 +70,7 @@ class SealedPages {
   static Result<SealedPages> over(const Region& pages, const Region& seals,
                                   ByteOffset seals_at = ByteOffset{0});
 
+  /// The pages that have a seal: their indices are 0 to page_count() - 1.
   [[nodiscard]] std::uint64_t page_count() const noexcept { return page_count_; }
   /// The size of the region's blocks.
   [[nodiscard]] std::uint64_t page_bytes() const noexcept { return pages_.block_bytes(); }
@@ -75,6 +78,8 @@ class SealedPages {
   [[nodiscard]] ByteOffset seal_at(Block page) const noexcept {
     return ByteOffset{seals_at_.bytes + page.index * kPageSealBytes};
   }
+  /// The region of the pages, and that of the seals; the same one if the seals are in its last
+  /// part.
   [[nodiscard]] const Region& pages() const noexcept { return pages_; }
   [[nodiscard]] const Region& seals() const noexcept { return seals_; }
 

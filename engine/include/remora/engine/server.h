@@ -39,15 +39,18 @@ class RegionMemory;
 /// that was moved from has no bytes and answers kClosed.
 class RegionView {
  public:
+  /// For Server::view().
   explicit RegionView(std::shared_ptr<detail::RegionMemory> memory) noexcept
       : memory_{std::move(memory)} {}
 
+  /// The size of the region when the view was made.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept;
-  /// Copies out of or into the region. `into` is memory that may be written, `from` memory that may
-  /// be read, as with memcpy(3). Errors: kOutOfRange.
+  /// Copies out of or into the region, in the caller's thread. `into` is memory that may be
+  /// written, `from` memory that may be read, as with memcpy(3). Errors: kOutOfRange.
   Status read(ByteOffset from, std::span<std::byte> into) const;
   Status write(ByteOffset to, std::span<const std::byte> from) const;
-  /// The contiguous pieces the region is made of, in order.
+  /// The contiguous pieces of which the region consists, in order. The spans are valid as long as
+  /// a copy of this view.
   [[nodiscard]] std::vector<std::span<std::byte>> extents() const;
 
  private:
@@ -57,10 +60,10 @@ class RegionView {
 /// The message that a client sends after a write, see Region::write_notify. The bytes are in place
 /// and visible. The message can name any place that the client's grant covers.
 struct Notification {
-  std::string region{};
-  ByteOffset offset{};
-  std::uint64_t length_bytes = 0;
-  std::uint32_t tag = 0;
+  std::string region{};            ///< the region's name
+  ByteOffset offset{};             ///< of the written bytes, in the region
+  std::uint64_t length_bytes = 0;  ///< of the written bytes
+  std::uint32_t tag = 0;           ///< the `notice` that the client gave
 };
 /// Called on the server's notification thread, one notification at a time, those of one client's
 /// lane in order. While the handler runs, other notifications wait; when 256 of one client wait,
@@ -71,11 +74,11 @@ using NotificationHandler = std::function<void(const Notification&)>;
 
 /// The counts of a server, at one moment.
 struct ServerStatus {
-  std::uint64_t sessions = 0;
+  std::uint64_t sessions = 0;  ///< also those that wait for their client to resume them
   std::uint64_t regions = 0;
-  std::uint64_t grants = 0;
+  std::uint64_t grants = 0;  ///< of all sessions
   std::uint64_t pool_bytes = 0;
-  std::uint64_t pool_used_bytes = 0;
+  std::uint64_t pool_used_bytes = 0;     ///< by regions, in whole pages of the pool
   std::uint64_t pool_freeing_bytes = 0;  ///< removed, not yet zeroed
 };
 
@@ -94,8 +97,8 @@ struct StartProgress {
     kRegions,  ///< creates the regions of the configuration; those with shm are populated
   };
   Step step = Step::kPool;
-  std::uint64_t done_bytes = 0;
-  std::uint64_t total_bytes = 0;
+  std::uint64_t done_bytes = 0;   ///< of this step
+  std::uint64_t total_bytes = 0;  ///< of this step
 };
 /// Called by the thread that calls Server::start(), before each 64 MiB or piece of the pool that
 /// this thread works on, and after the last one. It must not throw.
@@ -129,8 +132,10 @@ class Server {
                               std::vector<RefusedTransport>* refused = nullptr,
                               std::stop_token stop = {}, StartProgressHandler on_progress = {},
                               std::shared_ptr<DescriptorStore> store = nullptr);
+  /// As stop().
   ~Server();
   Server(Server&&) noexcept;
+  /// Stops the server that this object had, as stop() does.
   Server& operator=(Server&&) noexcept;
 
   /// Refuses new sessions, tells each session (SessionHandlers::on_drain), waits for sessions to
@@ -172,6 +177,7 @@ class Server {
   /// kUnsupported (the subject is the key that cannot change). After an error nothing has changed.
   Status set_limits(const config::Limits& limits) const;
 
+  /// The application's own access to a region. While a view is held, the region cannot shrink.
   /// Errors: kUnknownRegion; kClosed (stopped).
   Result<RegionView> view(std::string_view region) const;
   /// Errors: as Session::create_region; kClosed (stopped).
@@ -182,7 +188,9 @@ class Server {
   /// As Session::resize_region; blocks as remove_region does. Errors: also kBusy (a view of the
   /// region is held, and it would shrink); kClosed (stopped).
   Result<RegionInfo> resize_region(std::string_view name, std::uint64_t size_bytes) const;
+  /// All regions, with their access lists, sorted by name. Empty after stop().
   [[nodiscard]] std::vector<RegionInfo> regions() const;
+  /// The present counts; after stop() there are no sessions, regions and grants.
   [[nodiscard]] ServerStatus status() const;
   /// The answer of `/status` at the metrics endpoint, for an application with its own endpoint
   /// (metrics::HttpOptions::status): a JSON object, see docs/status.md. After stop() it has no
@@ -198,6 +206,8 @@ class Server {
   /// One line for each transport: "shm /run/…/remora-7471.sock", "rdma 10.0.0.1:7471 on rxe0", "tcp
   /// 10.0.0.1:7471".
   [[nodiscard]] std::vector<std::string> listening() const;
+  /// The registry with the server's series: the one that start() got, otherwise its own, which is
+  /// valid as long as the server.
   [[nodiscard]] metrics::Registry& registry() const noexcept;
 
  private:

@@ -107,15 +107,19 @@ class [[nodiscard]] Task {
   using promise_type = detail::TaskPromise<T>;  // NOLINT(readability-identifier-naming)
   using Handle = std::coroutine_handle<promise_type>;
 
+  /// An empty task.
   Task() noexcept = default;
+  /// For the promise. The task owns the frame of `handle`.
   explicit Task(Handle handle) noexcept : handle_{handle} {}
   Task(Task&& other) noexcept : handle_{std::exchange(other.handle_, {})} {}
+  /// Destroys the frame that this object had, as the destructor does.
   Task& operator=(Task&& other) noexcept {
     if (this == &other) return *this;
     reset();
     handle_ = std::exchange(other.handle_, {});
     return *this;
   }
+  /// Destroys the frame; see the top of this file for when that is safe.
   ~Task() { reset(); }
 
   /// False: it was made empty or moved from.
@@ -145,10 +149,12 @@ class [[nodiscard]] Task {
   void start() const {
     if (handle_) handle_.resume();
   }
+  /// Whether the task has ended; also true of an empty task. Only where no other thread runs it.
   [[nodiscard]] bool done() const noexcept { return !handle_ || handle_.done(); }
   /// Only when done(), and not of an empty task.
   [[nodiscard]] T& result() const noexcept { return *handle_.promise().result; }
-  /// Sets the function that the task calls at its end. Before it starts.
+  /// For Remora's own functions: sets the function that the task calls at its end. Call it before
+  /// the task starts.
   void on_end(const detail::TaskEnd& end) const noexcept {
     if (handle_) handle_.promise().end = end;
   }
@@ -195,6 +201,7 @@ class Scope {
   /// that running tasks end soon. Join the Scope all the same: until then the tasks use their
   /// buffers.
   Scope(std::size_t limit, std::stop_token stop);
+  /// Destroys the tasks that still run.
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;

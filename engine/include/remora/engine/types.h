@@ -48,6 +48,7 @@ enum class Rights : std::uint8_t {
 
 /// How bytes are sent. `kAuto` is only a request; a session always has one of the others.
 enum class TransportKind : std::uint8_t { kAuto, kRdma, kShm, kTcp };
+/// As in a URI: "auto", "rdma", "shm" or "tcp".
 [[nodiscard]] constexpr std::string_view to_string(TransportKind kind) noexcept {
   switch (kind) {
     case TransportKind::kAuto: return "auto";
@@ -81,6 +82,7 @@ inline constexpr std::chrono::nanoseconds kDeadlineFloor = std::chrono::millisec
 /// The longest deadline; longer ones are lowered to it.
 inline constexpr std::chrono::nanoseconds kDeadlineCeiling = std::chrono::hours{1};
 
+/// The port of a server whose URI or configuration names none.
 inline constexpr std::uint16_t kDefaultPort = 7471;
 
 /// 64_KiB, 1_GiB; and the chrono literals (100ms, 5s), so that one using-directive is enough.

@@ -35,6 +35,8 @@ struct Uri {
   /// and for settings of rdma and rails with another transport. The operation names the part that
   /// is wrong ("URI port"), the subject is its text, the remedy the allowed values.
   static Result<Uri> parse(std::string_view text);
+  /// The URI as text, without the port and the options that have their defaults. parse() of it
+  /// gives the same parts.
   [[nodiscard]] std::string text() const;
   /// "host:port", an IPv6 address in brackets.
   [[nodiscard]] std::string server() const;

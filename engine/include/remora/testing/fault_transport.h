@@ -59,7 +59,7 @@ struct FaultRates {
   double landed = 0.5;
   /// Delays the completion by delay_least … max_delay; later completions on its lane wait, too.
   double delay = 0;
-  std::chrono::nanoseconds delay_least{0};
+  std::chrono::nanoseconds delay_least{0};  ///< at most max_delay
   std::chrono::nanoseconds max_delay = std::chrono::milliseconds{1};
   /// Holds the completion, and later ones on its lane, until release_completions(): no other event
   /// ends the operation before its deadline.
@@ -75,9 +75,10 @@ struct FaultRates {
   double drop_answer = 0;
 };
 
+/// The faults from the beginning.
 struct FaultOptions {
-  std::uint64_t seed = 1;
-  FaultRates rates{};
+  std::uint64_t seed = 1;  ///< see "Seeds" at the top of this file
+  FaultRates rates{};      ///< set_rates() replaces them
 };
 
 /// The faults injected so far, so that a test can show that they occurred.
@@ -138,8 +139,11 @@ class FaultTransport {
   /// The server seems silent: its messages on the control channel arrive when they are released. A
   /// hold that is longer than the session's lease ends the session's connection (Reason::kSilent).
   void hold_answers() const noexcept;
+  /// Ends hold_answers(): the messages arrive now, in their order.
   void release_answers() const noexcept;
 
+  /// The faults so far, of all engines with this hook. Each number is exact; together they may be
+  /// of different moments.
   [[nodiscard]] FaultCounts counts() const noexcept;
 
  private:

@@ -47,11 +47,12 @@ struct StatusQuery {
   std::string regions_after = {};
 };
 
+/// The options of an endpoint.
 struct HttpOptions {
   /// `IPv4:port`, `[IPv6]:port` or `localhost:port`; `[::]:port` also serves IPv4, port 0 lets the
   /// kernel choose. Bind an address that only the monitoring network reaches.
   std::string address = "127.0.0.1:9471";
-  HttpAccess access = {};
+  HttpAccess access = {};  ///< all empty: readers need no credentials
   /// Names that a request may have in `Host`, besides addresses, `localhost` and the name of this
   /// machine (gethostname(2), also its first label); "*": any. Other names get a 421, so that no
   /// page of another site can read the endpoint by a name of that site (DNS rebinding); `/healthz`
@@ -109,6 +110,7 @@ class HttpEndpoint {
   static Result<HttpEndpoint> start(std::shared_ptr<Registry> registry, HttpOptions options);
   ~HttpEndpoint();
   HttpEndpoint(HttpEndpoint&&) noexcept;
+  /// Stops the endpoint that this object had, as the destructor does.
   HttpEndpoint& operator=(HttpEndpoint&&) noexcept;
 
   /// The port on which it listens, also if the kernel has chosen it. 0 once moved from.

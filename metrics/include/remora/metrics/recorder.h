@@ -80,6 +80,7 @@ class Gauge {
   /// Records into the scratch cell.
   constexpr Gauge() noexcept = default;
 
+  /// Sets it to `value`. An add by another thread at the same time may have no effect.
   void set(std::int64_t value) const noexcept {
     if (!kRecorded || cell_ == nullptr) return;
     cell_->value.store(value, std::memory_order_relaxed);

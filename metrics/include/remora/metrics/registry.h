@@ -76,9 +76,11 @@ struct RegistryCallback;  // internal
 /// nothing.
 class CallbackHandle {
  public:
+  /// Keeps nothing registered.
   CallbackHandle() noexcept = default;
   ~CallbackHandle() { reset(); }
   CallbackHandle(CallbackHandle&& other) noexcept = default;
+  /// Unregisters the series that this object had, as the destructor does.
   CallbackHandle& operator=(CallbackHandle&& other) noexcept;
 
   /// Unregisters now.
@@ -119,6 +121,7 @@ class OwnedCells {
   std::uint64_t* cells_;
 };
 
+/// The options of a registry.
 struct RegistryOptions {
   /// The most series that the registry exports, counted as Prometheus does: a histogram is its
   /// bounds + 3, a gauge with a high-water mark is 2. Between 1 and 100,000.
@@ -130,6 +133,7 @@ class Registry {
  public:
   /// Errors: kInvalidArgument (options); kOutOfMemory.
   static Result<std::shared_ptr<Registry>> create(RegistryOptions options = {});
+  /// No thread may record, read or register any more.
   ~Registry();
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
@@ -171,6 +175,7 @@ class Registry {
   /// Reads: the sum over all threads, including finished ones, at about this moment. They do not
   /// change high-water marks.
 
+  /// The sum of a counter, and the present value of a gauge.
   [[nodiscard]] std::uint64_t value(Counter counter) const;
   [[nodiscard]] std::int64_t value(Gauge gauge) const noexcept;
   /// The highest value since the last text(); the value itself if no mark is kept.

@@ -25,6 +25,7 @@ enum class Access : std::uint32_t {
   kRelaxedOrdering = IBV_ACCESS_RELAXED_ORDERING,
 };
 
+/// The flags of verbs: IBV_ACCESS_...
 [[nodiscard]] constexpr std::uint32_t bits(Access access) noexcept {
   return static_cast<std::uint32_t>(access);
 }

@@ -19,6 +19,7 @@
 
 namespace remora::verbs {
 
+/// See the top of this file.
 class Address {
  public:
   /// 0.0.0.0:0.
@@ -38,6 +39,7 @@ class Address {
   [[nodiscard]] static Result<std::vector<Address>> resolve_all(
       std::string_view host, std::uint16_t port, Deadline deadline,
       const Provider& provider = Provider::system(), const std::stop_token& stop = {});
+  /// The most unfinished look-ups of a process.
   static constexpr std::size_t kLookupsMax = 64;
 
   /// The first answer of resolve_all().
@@ -52,9 +54,13 @@ class Address {
   /// Copies `address`, which must be AF_INET or AF_INET6; anything else gives 0.0.0.0:0.
   [[nodiscard]] static Address from(const sockaddr* address) noexcept;
 
+  /// AF_INET or AF_INET6.
   [[nodiscard]] int family() const noexcept { return storage_.ss_family; }
+  /// Host byte order; 0: any.
   [[nodiscard]] std::uint16_t port() const noexcept;
+  /// The same address with another port.
   [[nodiscard]] Address with_port(std::uint16_t port) const noexcept;
+  /// Whether it stands for every address of the host: 0.0.0.0 or ::.
   [[nodiscard]] bool is_any() const noexcept;
   /// Whether this is a link-local IPv6 address without an interface: no host can be reached by it.
   [[nodiscard]] bool lacks_zone() const noexcept;

@@ -40,15 +40,16 @@ struct GlobalRoute {
   friend bool operator==(const GlobalRoute&, const GlobalRoute&) = default;
 };
 
-/// Source: ibv_create_ah(3).
+/// A path from a port of this end to a peer. Source: ibv_create_ah(3).
 struct AddressVector {
-  std::uint8_t port = 1;  ///< of this end
-  std::uint16_t lid = 0;  ///< of the peer; 0 on Ethernet
-  std::uint8_t service_level = 0;
-  std::uint8_t source_path_bits = 0;
-  std::uint8_t static_rate = 0;  ///< ibv_rate; 0: the port's
+  std::uint8_t port = 1;              ///< of this end
+  std::uint16_t lid = 0;              ///< of the peer; 0 on Ethernet
+  std::uint8_t service_level = 0;     ///< 0 to 15
+  std::uint8_t source_path_bits = 0;  ///< low bits of this end's LID; 0 on Ethernet
+  std::uint8_t static_rate = 0;       ///< ibv_rate; 0: the port's
   std::optional<GlobalRoute> route{};
 
+  /// To and from the structure of verbs.
   [[nodiscard]] ibv_ah_attr raw() const noexcept;
   [[nodiscard]] static AddressVector from(const ibv_ah_attr& raw) noexcept;
 
@@ -56,11 +57,12 @@ struct AddressVector {
 };
 std::ostream& operator<<(std::ostream& out, const AddressVector& path);
 
-/// Move-only. Keeps its domain.
+/// See the top of this file. Move-only. Keeps its domain.
 class AddressHandle {
  public:
-  /// Errors: kInvalidArgument (empty domain, no such port); kUnreachable (the address does not
-  /// resolve; see diagnose_route); kOutOfMemory; kProvider (errno kept). Source: ibv_create_ah(3).
+  /// Makes the path known to the device. Errors: kInvalidArgument (empty domain, no such port);
+  /// kUnreachable (the address does not resolve; see diagnose_route); kOutOfMemory; kProvider
+  /// (errno kept). Source: ibv_create_ah(3).
   [[nodiscard]] static Result<AddressHandle> create(const ProtectionDomain& domain,
                                                     const AddressVector& path);
 
@@ -72,6 +74,7 @@ class AddressHandle {
                                                    std::span<const std::byte> header,
                                                    std::uint8_t port = 1);
 
+  /// The path from which it was made.
   [[nodiscard]] const AddressVector& path() const noexcept { return path_; }
   /// Borrowed; never destroy it.
   [[nodiscard]] ibv_ah* raw() const noexcept { return handle_.get(); }
@@ -93,6 +96,7 @@ std::ostream& operator<<(std::ostream& out, const AddressHandle& handle);
 /// sent to it.
 class DatagramPeer {
  public:
+  /// `qp_number` and `qkey` are those of the peer's queue pair.
   DatagramPeer(AddressHandle handle, std::uint32_t qp_number, std::uint32_t qkey) noexcept
       : handle_{std::move(handle)}, qp_number_{qp_number}, qkey_{qkey} {}
 

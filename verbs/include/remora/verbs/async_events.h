@@ -20,6 +20,7 @@
 
 namespace remora::verbs {
 
+/// One asynchronous event of a device. Source: ibv_get_async_event(3).
 struct AsyncEvent {
   /// Values equal ibv_event_type; an unlisted value is kept as it is.
   enum class Kind : std::uint8_t {

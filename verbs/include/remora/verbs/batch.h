@@ -59,6 +59,8 @@ class Batch : public detail::SendChain {
                               std::uint32_t immediate) requires(T::kConnected) {
     return Request{this, &set_immediate(add(id, IBV_WR_SEND_WITH_IMM, local), immediate)};
   }
+  /// A message of unregistered bytes, at most QueuePairCapabilities::inline_bytes: see
+  /// Request::inlined().
   Request send_inline(std::uint64_t id, std::span<const std::byte> bytes) requires(T::kConnected) {
     return send(id, borrow(bytes)).inlined();
   }
@@ -148,6 +150,8 @@ class Batch : public detail::SendChain {
     ibv_send_wr& wr = add(id, IBV_WR_RDMA_WRITE_WITH_IMM, local, remote);
     return Request{this, &set_immediate(wr, immediate)};
   }
+  /// A write of unregistered bytes, at most QueuePairCapabilities::inline_bytes: see
+  /// Request::inlined().
   Request write_inline(std::uint64_t id, std::span<const std::byte> bytes,
                        const RemoteSlice& remote) requires(T::kWrites) {
     return write(id, borrow(bytes), remote).inlined();
@@ -190,7 +194,8 @@ class Batch : public detail::SendChain {
     wr.wr.atomic.swap = desired;
     return Request{this, &wr};
   }
-  /// Atomically adds to the 8 bytes at `remote`; the former value is written to `local`.
+  /// Atomically adds `addend` to the 8 bytes at `remote`, and wraps at 2^64. The former value is
+  /// written to `local`, as by compare_swap(). `remote` must be aligned to 8.
   Request fetch_add(std::uint64_t id, const LocalSlice& local, const RemoteSlice& remote,
                     std::uint64_t addend) requires(T::kAtomics) {
     ibv_send_wr& wr = add(id, IBV_WR_ATOMIC_FETCH_AND_ADD, local);

@@ -88,6 +88,7 @@ class ChainStorage {
     if (!chain) return Error{Code::kOutOfMemory, "ChainStorage::allocate"};
     return ChainStorage{std::move(chain)};
   }
+  /// The most requests of one batch.
   [[nodiscard]] std::uint32_t capacity() const noexcept { return chain_->capacity; }
 
  private:
@@ -99,6 +100,7 @@ class ChainStorage {
       : chain_{std::move(chain)} {}
   std::unique_ptr<detail::Chain<WorkRequest>> chain_;
 };
+/// Storage for a Batch, and for receives.
 using BatchStorage = ChainStorage<ibv_send_wr>;
 using ReceiveStorage = ChainStorage<ibv_recv_wr>;
 

@@ -39,10 +39,12 @@ class Completion {
   /// The id given when the request was posted.
   [[nodiscard]] std::uint64_t id() const noexcept { return wc_.wr_id; }
   [[nodiscard]] bool ok() const noexcept { return wc_.status == IBV_WC_SUCCESS; }
+  /// kSuccess, or why the request failed.
   [[nodiscard]] CompletionStatus status() const noexcept;
   /// The queue pair broke, and this request was flushed: whether it was executed is unknown.
   [[nodiscard]] bool flushed() const noexcept { return wc_.status == IBV_WC_WR_FLUSH_ERR; }
   [[nodiscard]] Opcode opcode() const noexcept { return static_cast<Opcode>(wc_.opcode); }
+  /// Whether a receive was used up. Only when ok().
   [[nodiscard]] bool is_receive() const noexcept { return (wc_.opcode & IBV_WC_RECV) != 0; }
   /// Bytes moved by a receive, a read or an atomic; undefined for sends and writes.
   [[nodiscard]] std::uint32_t length_bytes() const noexcept { return wc_.byte_len; }
@@ -61,6 +63,7 @@ class Completion {
     if ((wc_.wc_flags & IBV_WC_WITH_INV) == 0) return std::nullopt;
     return wc_.invalidated_rkey;
   }
+  /// The vendor's number for a failure; undefined when ok().
   [[nodiscard]] std::uint32_t vendor_error() const noexcept { return wc_.vendor_err; }
   /// The local queue pair.
   [[nodiscard]] std::uint32_t qp_number() const noexcept { return wc_.qp_num; }
@@ -69,6 +72,7 @@ class Completion {
   /// contains the completion status and the vendor error.
   [[nodiscard]] Error error() const noexcept;
 
+  /// The entry itself, for fields that this class does not offer.
   [[nodiscard]] const ibv_wc& raw() const noexcept { return wc_; }
   [[nodiscard]] ibv_wc& raw() noexcept { return wc_; }
 

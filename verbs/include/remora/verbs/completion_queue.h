@@ -44,8 +44,10 @@ struct CompletionQueueEvent {
 /// "queue 0x7f... context 0x7f...".
 std::ostream& operator<<(std::ostream& out, const CompletionQueueEvent& event);
 
+/// See the top of this file. Copyable handle.
 class CompletionChannel {
  public:
+  /// An empty handle.
   CompletionChannel() noexcept = default;
 
   /// The same as `device.create_completion_channel()`. Errors: kProvider, kSystem (errno kept).
@@ -74,6 +76,7 @@ class CompletionChannel {
   std::shared_ptr<detail::CompletionChannelState> state_;
 };
 
+/// The options of a completion queue.
 struct CompletionQueueOptions {
   /// The number of entries: at least the sum of the send and receive queues that complete here,
   /// with unsignaled requests, since they are flushed, too.
@@ -90,14 +93,18 @@ struct CompletionQueueOptions {
   CompletionFields fields = CompletionFields::kNone;
 };
 
+/// Which completion makes the event that arm() asks for.
 enum class Notify : std::uint8_t {
   kAll,        ///< the next completion
   kSolicited,  ///< the next receive of a solicited message, or the next failure
 };
 [[nodiscard]] std::string_view to_string(Notify notify) noexcept;
 
+/// See the top of this file. Copyable handle: the queue is destroyed with the last handle and the
+/// last queue pair that uses it.
 class CompletionQueue {
  public:
+  /// An empty handle.
   CompletionQueue() noexcept = default;
 
   /// The same as `device.create_completion_queue(options)`.
@@ -128,7 +135,8 @@ class CompletionQueue {
   /// empty queue gives an empty range. Errors: kInvalidArgument (a queue without fields);
   /// kProvider.
   [[nodiscard]] Result<ExtendedPoll> start_poll() const;
-  /// ibv_poll_cq itself, through the function table.
+  /// ibv_poll_cq itself, through the function table: returns the number of completions, negative
+  /// after a failure. Never blocks.
   int poll_raw(int count, ibv_wc* completions) const noexcept {
     return poll_(cq_, count, completions);
   }

@@ -46,7 +46,9 @@ inline constexpr std::size_t kMaxRejectDataBytes = 148;
 /// zeros: `bytes()` is usually longer than the peer's data, so a message must contain its length.
 class PrivateData {
  public:
+  /// No data.
   PrivateData() noexcept = default;
+  /// Copies at most 255 bytes.
   PrivateData(const void* bytes, std::size_t length_bytes) noexcept
       : length_bytes_{static_cast<std::uint8_t>(
             bytes == nullptr ? 0 : std::min(length_bytes, bytes_.size()))} {
@@ -61,17 +63,18 @@ class PrivateData {
   std::uint8_t length_bytes_ = 0;
 };
 
+/// An event of the connection manager. Source: rdma_get_cm_event(3).
 struct ConnectionEvent {
   enum class Kind : std::uint8_t {
-    kEstablished,    ///< both sides may post; private_data is the acceptor's (client side)
-    kRejected,       ///< refused by the peer, or no listener; private_data is the peer's
-    kUnreachable,    ///< no answer within the kernel's own time-out, or no route
-    kConnectError,   ///< the local side failed while connecting
-    kDisconnected,   ///< the peer is gone; the queue pair has been moved to ERR
-    kDeviceRemoved,  ///< the device is going; the queue pair has been moved to ERR. Destroy all.
-    kAddressChanged,
-    kTimeWaitExit,  ///< the queue pair number may be reused; no action needed
-    kOther,
+    kEstablished,     ///< both sides may post; private_data is the acceptor's (client side)
+    kRejected,        ///< refused by the peer, or no listener; private_data is the peer's
+    kUnreachable,     ///< no answer within the kernel's own time-out, or no route
+    kConnectError,    ///< the local side failed while connecting
+    kDisconnected,    ///< the peer is gone; the queue pair has been moved to ERR
+    kDeviceRemoved,   ///< the device is going; the queue pair has been moved to ERR. Destroy all.
+    kAddressChanged,  ///< the network changed below the connection, which may still work
+    kTimeWaitExit,    ///< the queue pair number may be reused; no action needed
+    kOther,           ///< an event that this class does not know
   };
   Kind kind = Kind::kOther;
   /// kRejected: the connection manager's reason (28: the application has refused; 8: no listener).
@@ -122,6 +125,7 @@ class Connection {
   /// Waits for kEstablished; returns at once if that event has come. **Blocks.** Errors: as
   /// ConnectionEvent::error; kTimedOut; kProvider, kSystem (errno kept).
   Status wait_established(Deadline deadline);
+  /// Whether kEstablished has come and the connection has not ended since: see failure().
   [[nodiscard]] bool established() const noexcept;
   /// The event that ended the connection, with the private data of a reject; empty while it lives.
   [[nodiscard]] const std::optional<ConnectionEvent>& failure() const noexcept;
@@ -131,8 +135,10 @@ class Connection {
   [[nodiscard]] QueuePair<Rc>& queue_pair() noexcept;
   [[nodiscard]] const QueuePair<Rc>& queue_pair() const noexcept;
 
+  /// The device of the route; valid as long as the connection.
   [[nodiscard]] const Device& device() const noexcept;
   [[nodiscard]] std::uint8_t port() const noexcept;  ///< of the device, from 1
+  /// Address and port of this end, and of the peer. Neither asks the kernel.
   [[nodiscard]] Address local_address() const noexcept;
   [[nodiscard]] Address peer_address() const noexcept;
   /// Reads and atomics in flight, as negotiated; known once established (server: once accepted).

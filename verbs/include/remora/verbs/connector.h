@@ -19,6 +19,7 @@
 
 namespace remora::verbs {
 
+/// The options of a connector.
 struct ConnectorOptions {
   /// The local address: selects the device if several reach the peer.
   std::optional<Address> source{};
@@ -49,6 +50,7 @@ class Resolver {
 
   /// Non-blocking. Borrowed: for poll and epoll only. -1 when spent.
   [[nodiscard]] int event_fd() const noexcept;
+  /// The time at which advance() answers kTimedOut: use it for the loop's time-out.
   [[nodiscard]] Deadline deadline() const noexcept { return deadline_; }
   /// Borrowed; null when spent. Its event channel must not be read by others.
   [[nodiscard]] rdma_cm_id* raw() const noexcept;
@@ -86,7 +88,9 @@ class Connector {
   /// The device of the route. Connections over one device get equal handles, so a protection
   /// domain can be shared among them.
   [[nodiscard]] const Device& device() const noexcept;
+  /// The port of the device that the route uses, from 1.
   [[nodiscard]] std::uint8_t port() const noexcept;
+  /// The two ends of the route that was resolved.
   [[nodiscard]] Gid local_gid() const noexcept;
   [[nodiscard]] Gid peer_gid() const noexcept;
   [[nodiscard]] Address local_address() const noexcept;

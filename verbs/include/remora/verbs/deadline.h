@@ -7,6 +7,7 @@
 
 namespace remora::verbs {
 
+/// `Deadline::max()`: no limit.
 using Deadline = std::chrono::steady_clock::time_point;
 
 /// `duration` from now.

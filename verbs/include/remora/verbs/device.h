@@ -35,13 +35,16 @@ class DeviceList;
 struct CompletionQueueOptions;
 class ProtectionDomain;
 
+/// How far the atomics of a device are atomic.
 enum class AtomicSupport : std::uint8_t {
-  kNone,
+  kNone,    ///< the device has none
   kDevice,  ///< atomic among operations of this one device (ATOMIC_HCA)
   kGlobal,  ///< also atomic to the CPU and other devices (ATOMIC_GLOB)
 };
 
+/// The kinds of devices. Source: ibv_get_device_list(3), ibv_device::node_type.
 enum class NodeType : std::uint8_t { kChannelAdapter, kSwitch, kRouter, kIwarp, kUsnic, kOther };
+/// The family of a device; RoCE is kInfiniBand. Source: ibv_device::transport_type.
 enum class TransportType : std::uint8_t { kInfiniBand, kIwarp, kUsnic, kOther };
 [[nodiscard]] std::string_view to_string(AtomicSupport support) noexcept;
 [[nodiscard]] std::string_view to_string(NodeType type) noexcept;
@@ -49,8 +52,8 @@ enum class TransportType : std::uint8_t { kInfiniBand, kIwarp, kUsnic, kOther };
 
 /// The limits of a device. Source: ibv_query_device(3).
 struct DeviceAttributes {
-  std::uint64_t max_mr_bytes = 0;
-  std::uint32_t max_mr_count = 0;
+  std::uint64_t max_mr_bytes = 0;  ///< of one registration
+  std::uint32_t max_mr_count = 0;  ///< counts are of the whole device, over all processes
   std::uint32_t max_qp_count = 0;
   std::uint32_t max_qp_wr = 0;  ///< work requests in one queue
   std::uint32_t max_sge = 0;    ///< elements of one request's gather list
@@ -93,8 +96,11 @@ struct ExtendedDeviceAttributes {
 };
 std::ostream& operator<<(std::ostream& out, const ExtendedDeviceAttributes& attributes);
 
+/// The logical state of a port: only kActive carries data. Source: ibv_query_port(3).
 enum class PortState : std::uint8_t { kNop, kDown, kInit, kArmed, kActive, kActiveDefer };
+/// Whether a port is of InfiniBand or of Ethernet (RoCE, iWARP).
 enum class LinkLayer : std::uint8_t { kUnspecified, kInfiniBand, kEthernet };
+/// The state of the link below PortState. Source: ibv_query_port(3), phys_state.
 enum class PhysicalState : std::uint8_t {
   kNoChange = 0,
   kSleep = 1,
@@ -109,7 +115,7 @@ enum class PhysicalState : std::uint8_t {
 [[nodiscard]] std::string_view to_string(PhysicalState state) noexcept;
 [[nodiscard]] std::string_view to_string(LinkLayer layer) noexcept;
 
-/// Source: ibv_query_port(3).
+/// A port at the time of the query. Source: ibv_query_port(3).
 struct PortAttributes {
   PortState state = PortState::kNop;
   LinkLayer link_layer = LinkLayer::kUnspecified;
@@ -125,6 +131,7 @@ struct PortAttributes {
   PhysicalState physical_state = PhysicalState::kNoChange;
   std::uint8_t width = 0;            ///< lanes: 1, 2, 4, 8, 12; 0: unknown
   double lane_gigabits_per_s = 0.0;  ///< nominal; 0: unknown
+  /// Of all lanes of the link; 0: unknown.
   [[nodiscard]] double gigabits_per_s() const noexcept { return width * lane_gigabits_per_s; }
   [[nodiscard]] bool active() const noexcept { return state == PortState::kActive; }
 };
@@ -141,9 +148,11 @@ namespace detail {
 struct DeviceState;
 }
 
-/// An open device.
+/// An open device. Copyable handle: the context is closed with the last handle and the last object
+/// made from it. Thread-safe.
 class Device {
  public:
+  /// An empty handle.
   Device() noexcept = default;
 
   /// Takes a context that another library opened and will close (librdmacm does for its ids). The
@@ -155,6 +164,7 @@ class Device {
                                              const Provider& provider = Provider::system());
 
   [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
+  /// The kernel's name, such as "mlx5_0"; valid as long as a copy of this handle.
   [[nodiscard]] std::string_view name() const noexcept;
   /// Read once, when the device was opened.
   [[nodiscard]] const DeviceAttributes& attributes() const noexcept;
@@ -189,7 +199,8 @@ class Device {
   /// query_gids() and choose_gid(). Errors: kProvider (errno kept).
   [[nodiscard]] Result<GidChoice> choose_gid(const GidPolicy& policy = {}) const;
 
-  /// Errors: kProvider (errno kept); kOutOfMemory.
+  /// A new protection domain, which keeps the device open. Errors: kProvider (errno kept);
+  /// kOutOfMemory.
   [[nodiscard]] Result<ProtectionDomain> allocate_domain() const;
   /// See completion_queue.h, which must be included to call these two.
   [[nodiscard]] Result<CompletionChannel> create_completion_channel() const;
@@ -198,6 +209,7 @@ class Device {
 
   /// Borrowed; never close it.
   [[nodiscard]] ibv_context* raw() const noexcept;
+  /// The table of calls that all objects of this device use.
   [[nodiscard]] const Provider& provider() const noexcept;
   /// Whether a parent process has opened it, before fork(2): see fork.h.
   [[nodiscard]] bool foreign() const noexcept;
@@ -225,12 +237,14 @@ std::ostream& operator<<(std::ostream& out, const Device& device);
 /// A device that exists and is not opened yet. Keeps the list that contains it.
 class DeviceEntry {
  public:
+  /// The kernel's name, such as "mlx5_0"; valid as long as this entry.
   [[nodiscard]] std::string_view name() const noexcept { return device_->name; }
   [[nodiscard]] Guid guid() const noexcept;
   [[nodiscard]] NodeType node_type() const noexcept;
   [[nodiscard]] TransportType transport() const noexcept;
   /// The kernel's index, stable while the device exists; -1 if the kernel has none.
   [[nodiscard]] int index() const noexcept;
+  /// As Device::is_software().
   [[nodiscard]] bool is_software() const noexcept;
 
   /// Opens it. Each call gives a context of its own.

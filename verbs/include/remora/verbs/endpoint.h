@@ -32,11 +32,12 @@ struct Endpoint {
   static constexpr std::size_t kWireBytes = 28;
 
   Gid gid;
-  std::uint32_t qp_number = 0;
-  std::uint32_t psn = 0;
-  std::uint16_t lid = 0;
-  ibv_mtu mtu = IBV_MTU_1024;
+  std::uint32_t qp_number = 0;  ///< 24 bits
+  std::uint32_t psn = 0;        ///< 24 bits
+  std::uint16_t lid = 0;        ///< 0 on Ethernet
+  ibv_mtu mtu = IBV_MTU_1024;   ///< the largest of this end: the path uses the smaller one of both
 
+  /// The wire form above.
   [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
   /// Checked: the bytes come from a peer. Errors: kProtocol.
   [[nodiscard]] static Result<Endpoint> from_wire(std::span<const std::byte> bytes);
@@ -66,6 +67,7 @@ struct DatagramEndpoint {
   std::uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024;  ///< the limit of a message
 
+  /// The wire form above.
   [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
   /// Checked: the bytes come from a peer. Errors: kProtocol.
   [[nodiscard]] static Result<DatagramEndpoint> from_wire(std::span<const std::byte> bytes);

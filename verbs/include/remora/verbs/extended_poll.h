@@ -79,6 +79,7 @@ class ExtendedCompletion {
   [[nodiscard]] std::uint32_t vendor_error() const noexcept {
     return queue_->read_vendor_err(queue_);
   }
+  /// As Completion::length_bytes.
   [[nodiscard]] std::optional<std::uint32_t> length_bytes() const noexcept {
     return read(CompletionFields::kLength, queue_->read_byte_len);
   }
@@ -88,9 +89,11 @@ class ExtendedCompletion {
     const auto raw = read(CompletionFields::kImmediate, queue_->read_imm_data);
     return raw ? std::optional<std::uint32_t>{ntohl(*raw)} : std::nullopt;
   }
+  /// The local queue pair.
   [[nodiscard]] std::optional<std::uint32_t> qp_number() const noexcept {
     return read(CompletionFields::kQueuePair, queue_->read_qp_num);
   }
+  /// The sender of a datagram: its queue pair, LID and service level.
   [[nodiscard]] std::optional<std::uint32_t> source_qp() const noexcept {
     return read(CompletionFields::kSourceQueuePair, queue_->read_src_qp);
   }
@@ -142,9 +145,10 @@ class ExtendedCompletion {
 /// "write id 7 ok", "id 8 remote access error (vendor 0)".
 std::ostream& operator<<(std::ostream& out, const ExtendedCompletion& completion);
 
-/// Move-only. Keeps the queue; empty when moved from.
+/// See the top of this file. Move-only. Keeps the queue; empty when moved from.
 class ExtendedPoll {
  public:
+  /// Of one pass: an increment takes the next completion out of the queue, and ends the one before.
   class Iterator {
    public:
     using value_type = ExtendedCompletion;
@@ -172,6 +176,7 @@ class ExtendedPoll {
 
   [[nodiscard]] Iterator begin() noexcept { return Iterator{this}; }
   [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
+  /// Whether there is no further completion.
   [[nodiscard]] bool empty() const noexcept { return started_ == nullptr || !more_; }
   /// Why the range ended, if that was not the end of the queue. Errors: kProvider (errno kept).
   [[nodiscard]] Status status() const noexcept { return status_; }

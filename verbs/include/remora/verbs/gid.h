@@ -29,6 +29,7 @@ namespace remora::verbs {
 struct Gid {
   std::array<std::uint8_t, 16> bytes{};
 
+  /// From and to the structure of verbs, byte by byte.
   [[nodiscard]] static Gid from(const ibv_gid& raw) noexcept;
   [[nodiscard]] ibv_gid raw() const noexcept;
 
@@ -51,6 +52,7 @@ std::ostream& operator<<(std::ostream& out, const Gid& gid);
 /// kGidFamily, kGidScope; kNone if they fit. A pure function.
 [[nodiscard]] Reason diagnose_route(const Gid& from, const Gid& to) noexcept;
 
+/// The kind of network to which a GID belongs. RoCE v2 packets are UDP over IP and may be routed.
 enum class GidType : std::uint8_t { kInfiniBand, kRoceV1, kRoceV2, kUnknown };
 [[nodiscard]] std::string_view to_string(GidType type) noexcept;
 
@@ -76,16 +78,18 @@ enum class GidVerdict : std::uint8_t {
   kZero,            ///< an empty row
   kLinkLocal,       ///< reaches one segment only; see GidPolicy::allow_link_local
   kLoopback,        ///< reaches this host only
-  kOtherPort,
-  kUnknownType,
+  kOtherPort,       ///< not of GidPolicy::port
+  kUnknownType,     ///< a type that verbs does not name
 };
 [[nodiscard]] std::string_view to_string(GidVerdict verdict) noexcept;
 
+/// The conditions of a choice.
 struct GidPolicy {
-  std::uint8_t port = 1;
-  bool allow_link_local = false;
+  std::uint8_t port = 1;          ///< from 1
+  bool allow_link_local = false;  ///< for peers on the same segment
 };
 
+/// A row of the table and the verdict on it.
 struct GidCandidate {
   GidEntry entry;
   GidVerdict verdict = GidVerdict::kZero;
@@ -99,11 +103,13 @@ std::ostream& operator<<(std::ostream& out, const GidCandidate& candidate);
 /// The outcome: every candidate, and the one that was taken.
 class GidChoice {
  public:
+  /// For choose_gid(). `taken`: an index of `candidates`; empty: none.
   GidChoice(std::vector<GidCandidate> candidates, std::optional<std::size_t> taken)
       : candidates_{std::move(candidates)}, taken_{taken} {}
 
   /// The entry that was taken. Errors: kNotFound: no candidate is usable.
   [[nodiscard]] Result<GidEntry> taken() const;
+  /// Every row, in the order of the table; valid as long as this object.
   [[nodiscard]] std::span<const GidCandidate> candidates() const noexcept { return candidates_; }
 
   /// A line for each candidate: index, type, address, verdict. Allocates.

@@ -10,6 +10,7 @@
 
 namespace remora::verbs {
 
+/// See the top of this file.
 struct Guid {
   std::uint64_t value = 0;  ///< host byte order
 

@@ -35,9 +35,12 @@ class ConnectionRequest {
   /// Bytes from a peer; neither librdmacm nor this class checks them. Padded to 56: see
   /// PrivateData.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept;
+  /// Address and port of the peer, and of this end.
   [[nodiscard]] Address peer_address() const noexcept;
   [[nodiscard]] Address local_address() const noexcept;
+  /// The device on which the request arrived: the builder's domain must be of it.
   [[nodiscard]] const Device& device() const noexcept;
+  /// The port of that device, from 1.
   [[nodiscard]] std::uint8_t port() const noexcept;
   /// Reads and atomics that the peer wants to have in flight, and allows this side to have in
   /// flight.
@@ -47,6 +50,7 @@ class ConnectionRequest {
   /// Post the first receives before accept(): the peer may send at once.
   /// Errors: as Connector::create_queue_pair; kConnectionLost (the peer has withdrawn).
   Status create_queue_pair(const QueuePairBuilder<Rc>& builder);
+  /// Only after create_queue_pair succeeded.
   [[nodiscard]] QueuePair<Rc>& queue_pair() noexcept;
 
   /// Accepts and returns at once; kEstablished arrives as an event of the connection. The depths of
@@ -65,6 +69,7 @@ class ConnectionRequest {
 
   /// Readable when the peer's state changes before it was accepted. Borrowed.
   [[nodiscard]] int event_fd() const noexcept;
+  /// Borrowed. Its event channel must not be read by others.
   [[nodiscard]] rdma_cm_id* raw() const noexcept;
 
  private:

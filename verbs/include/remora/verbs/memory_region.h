@@ -47,6 +47,7 @@ enum class Advice : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(Advice advice) noexcept;
 
+/// See the top of this file. Move-only; keeps its domain. Destroying it deregisters the memory.
 class MemoryRegion {
  public:
   /// Registers `bytes` (non-empty) for `access`. Blocks while pages are pinned: control path only.
@@ -107,7 +108,9 @@ class MemoryRegion {
   static Status advise(const ProtectionDomain& domain, Advice advice,
                        std::span<const LocalSlice> ranges, bool wait = false);
 
+  /// The key for requests of this process.
   [[nodiscard]] std::uint32_t lkey() const noexcept { return mr_->lkey; }
+  /// The key for peers. Useful only with remote rights.
   [[nodiscard]] std::uint32_t rkey() const noexcept { return mr_->rkey; }
   /// The address at which slices begin: the bytes' own, or the iova under which they were
   /// registered.
@@ -118,6 +121,7 @@ class MemoryRegion {
     if (!mapped_) return {};
     return {static_cast<std::byte*>(mr_->addr), mr_->length};
   }
+  /// The rights with which it was registered.
   [[nodiscard]] Access access() const noexcept { return access_; }
   [[nodiscard]] const ProtectionDomain& domain() const noexcept { return mr_.get_deleter().domain; }
 
@@ -140,6 +144,7 @@ class MemoryRegion {
                                    std::uint64_t length_bytes) const noexcept {
     return remote().slice(offset_bytes, length_bytes);
   }
+  /// The same for the whole region.
   [[nodiscard]] RemoteSlice remote() const noexcept { return {address(), mr_->length, mr_->rkey}; }
 
   /// Deregisters now and returns the outcome; the destructor can only report it. After a failure

@@ -39,7 +39,7 @@ struct WindowRecord;
 class QueuePairCore;
 }  // namespace detail
 
-/// Move-only.
+/// See the top of this file. Move-only; one thread at a time.
 class MemoryWindow {
  public:
   MemoryWindow(MemoryWindow&&) noexcept;

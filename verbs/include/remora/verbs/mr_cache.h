@@ -46,6 +46,7 @@ class MrCacheCore;
 struct CachedRegistration;
 }  // namespace detail
 
+/// How the cache learns that a mapping changes.
 enum class Invalidation : std::uint8_t {
   kAutomatic,  ///< changes of mappings are noticed; otherwise nothing is kept
   kExplicit,   ///< the caller calls invalidate() before it changes a mapping: cheaper hits
@@ -59,9 +60,10 @@ enum class Unkept : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(Unkept unkept) noexcept;
 
+/// The budgets and policies of a cache.
 struct MrCacheOptions {
-  std::uint64_t bytes_max = std::uint64_t{1}
-                            << 32U;        ///< pinned by this cache in whole pages, leases included
+  /// Pinned by this cache in whole pages, leases included.
+  std::uint64_t bytes_max = std::uint64_t{1} << 32U;
   std::uint64_t registrations_max = 4096;  ///< each piece counts
   /// Longer ranges are registered in pieces of this length, aligned to it, several at a time. A
   /// power of two of at least one page; a multiple of 2 MiB keeps huge pages whole.
@@ -84,7 +86,7 @@ struct MrCacheCounters {
   std::uint64_t explicitly = 0;     ///< by invalidate()
   std::uint64_t registrations = 0;  ///< ibv_reg_mr that succeeded
   std::uint64_t pinned_bytes = 0;   ///< now
-  std::uint64_t pinned_registrations = 0;
+  std::uint64_t pinned_registrations = 0;  ///< now
   std::map<int, std::uint64_t> failures;  ///< verbs calls that failed, by errno; 0: none of Linux's
 };
 /// "hits 90 misses 10 ... pinned 4096 bytes in 1 registrations errno 12 2 times": one line.
@@ -105,6 +107,7 @@ std::ostream& operator<<(std::ostream& out, const MrPiece& piece);
 /// owner.
 class MrLease {
  public:
+  /// An empty lease.
   MrLease() noexcept = default;
   MrLease(MrLease&& other) noexcept
       : registration_{std::exchange(other.registration_, nullptr)},
@@ -159,10 +162,12 @@ class MrLease {
   std::span<std::byte> bytes_;
 };
 
+/// See the top of this file. Move-only.
 class MrCache {
  public:
-  /// Errors: kInvalidArgument (an empty domain, a budget of 0, piece_bytes no power of two or less
-  /// than a page); kLimitExceeded (more than 64 automatic caches in the process).
+  /// A cache for the memory of `domain`, which it keeps. Errors: kInvalidArgument (an empty domain,
+  /// a budget of 0, piece_bytes no power of two or less than a page); kLimitExceeded (more than 64
+  /// automatic caches in the process).
   [[nodiscard]] static Result<MrCache> create(const ProtectionDomain& domain,
                                               const MrCacheOptions& options = {});
   MrCache(MrCache&&) noexcept = default;

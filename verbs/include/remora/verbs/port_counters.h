@@ -21,7 +21,7 @@ inline constexpr std::string_view kDevicesFolder = "/sys/class/infiniband";
 struct PortCounter {
   std::uint8_t port = 0;  ///< from 1
   std::string name;       ///< "out_of_sequence"
-  std::string path;
+  std::string path;       ///< of the file that read_port_counter() reads
 };
 
 /// All counters of all ports of `device` ("mlx5_0"), by port and name; if a name is in both

@@ -20,8 +20,10 @@ namespace remora::verbs {
 
 class MemoryRegion;
 
+/// See the top of this file.
 class ProtectionDomain {
  public:
+  /// An empty handle.
   ProtectionDomain() noexcept = default;
 
   /// The same as `device.allocate_domain()`.

@@ -46,11 +46,11 @@ namespace remora::verbs {
 
 /// The capacities that the device granted: at least the requested ones.
 struct QueuePairCapabilities {
-  std::uint32_t send_depth = 0;
-  std::uint32_t receive_depth = 0;
-  std::uint32_t send_sge = 0;
-  std::uint32_t receive_sge = 0;
-  std::uint32_t inline_bytes = 0;
+  std::uint32_t send_depth = 0;     ///< requests that may be posted and not completed
+  std::uint32_t receive_depth = 0;  ///< the same for receives
+  std::uint32_t send_sge = 0;       ///< slices of a send, write or read
+  std::uint32_t receive_sge = 0;    ///< slices of a receive
+  std::uint32_t inline_bytes = 0;   ///< the longest inline request
 };
 std::ostream& operator<<(std::ostream& out, const QueuePairCapabilities& capabilities);
 
@@ -58,11 +58,11 @@ std::ostream& operator<<(std::ostream& out, const QueuePairCapabilities& capabil
 /// manager finds or, without the manager, the default in the comment. exception: options, each with
 /// a default.
 struct QueuePairOptions {
-  std::uint32_t send_depth = 64;
-  std::uint32_t receive_depth = 16;
-  std::uint32_t send_sge = 1;     ///< slices of a send, write or read
-  std::uint32_t receive_sge = 1;  ///< slices of a receive
-  std::uint32_t inline_bytes = 0;
+  std::uint32_t send_depth = 64;     ///< requests that may be posted and not completed
+  std::uint32_t receive_depth = 16;  ///< the same for receives
+  std::uint32_t send_sge = 1;        ///< slices of a send, write or read
+  std::uint32_t receive_sge = 1;     ///< slices of a receive
+  std::uint32_t inline_bytes = 0;    ///< the longest request that may be inline
   /// Requests that the pair's own batch storage holds; 0: min(send_depth, 64). The same for
   /// receives: min(receive_depth, 64).
   std::uint32_t batch_requests = 0;
@@ -179,7 +179,9 @@ class QueuePair {
   [[nodiscard]] Batch<T> start(BatchStorage& storage) noexcept {
     return Batch<T>{core_.qp_.get(), core_.post_send_, core_.capabilities_.inline_bytes, storage};
   }
+  /// Begins a chain of receives, as start(): in the pair's own storage.
   [[nodiscard]] ReceiveBatch start_receives() noexcept { return start_receives(core_.receives_); }
+  /// Begins a chain of receives in `storage`, which must outlive the batch.
   [[nodiscard]] ReceiveBatch start_receives(ReceiveStorage& storage) noexcept {
     return ReceiveBatch{core_.qp_.get(), core_.post_receive_, storage};
   }
@@ -198,10 +200,13 @@ class QueuePair {
     return core_.post_receive_(core_.qp_.get(), chain, bad);
   }
 
+  /// The number by which the peer and completions name the pair; 24 bits.
   [[nodiscard]] std::uint32_t number() const noexcept { return core_.qp_->qp_num; }
+  /// The capacities that the device granted. Does not ask it.
   [[nodiscard]] const QueuePairCapabilities& capabilities() const noexcept {
     return core_.capabilities_;
   }
+  /// The parents that the pair keeps alive; valid as long as the pair.
   [[nodiscard]] const ProtectionDomain& domain() const noexcept { return core_.domain(); }
   [[nodiscard]] const CompletionQueue& send_queue() const noexcept {
     return core_.qp_.get_deleter().send_queue;
@@ -256,10 +261,12 @@ std::ostream& operator<<(std::ostream& out, const QueuePair<T>& pair) {
   return detail::print_queue_pair(out, pair.raw(), pair.capabilities());
 }
 
-/// Collects options; each setter returns the builder.
+/// Collects options; each setter returns the builder. QueuePairOptions has the unit, the range and
+/// the default of each; build() and create() check them.
 template <Transport T>
 class QueuePairBuilder {
  public:
+  /// The parents, which the queue pair keeps alive. Of one device; the queues may be the same.
   QueuePairBuilder(ProtectionDomain domain, CompletionQueue send_queue,
                    CompletionQueue receive_queue) noexcept
       : domain_{std::move(domain)},
@@ -314,6 +321,7 @@ class QueuePairBuilder {
   QueuePairBuilder& hop_limit(std::uint8_t n) { return options_.hop_limit = n, *this; }
   QueuePairBuilder& flow_label(std::uint32_t n) { return options_.flow_label = n, *this; }
 
+  /// The options so far, and the parents.
   [[nodiscard]] const QueuePairOptions& options() const noexcept { return options_; }
   [[nodiscard]] const ProtectionDomain& domain() const noexcept { return domain_; }
   [[nodiscard]] const CompletionQueue& send_queue() const noexcept { return send_queue_; }
@@ -348,6 +356,7 @@ template <Transport T>
 class PreparedQueuePair {
  public:
   using EndpointType = std::conditional_t<T::kConnected, Endpoint, DatagramEndpoint>;
+  /// What the peer needs to reach this queue pair: send it over another channel.
   [[nodiscard]] const EndpointType& endpoint() const noexcept { return endpoint_; }
   /// For posting receives before the peer can send.
   [[nodiscard]] QueuePair<T>& pair() noexcept { return pair_; }

@@ -22,9 +22,11 @@
 
 namespace remora::verbs {
 
+/// The states of a queue pair. Source: ibv_modify_qp(3).
 enum class QueuePairState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr, kUnknown };
 [[nodiscard]] std::string_view to_string(QueuePairState state) noexcept;
 
+/// Attributes of a queue pair; QueuePairOptions has the ranges of those with the same names.
 /// Source: ibv_modify_qp(3), ibv_query_qp(3).
 struct QueuePairAttributes {
   std::optional<QueuePairState> state;
@@ -47,6 +49,7 @@ struct QueuePairAttributes {
 
   /// The structure and mask (IBV_QP_...) of ibv_modify_qp.
   [[nodiscard]] std::pair<ibv_qp_attr, int> raw() const noexcept;
+  /// The members of `raw` that `mask` names.
   [[nodiscard]] static QueuePairAttributes from(const ibv_qp_attr& raw, int mask) noexcept;
 };
 /// "state RTS port 1 path ...": the attributes that are set. Allocates.
@@ -59,7 +62,8 @@ struct StepCheck {
   int surplus = 0;       ///< given, and not allowed in this step
   [[nodiscard]] bool ok() const noexcept { return possible && missing == 0 && surplus == 0; }
 };
-/// Source: InfiniBand Architecture Specification 1.4, 11.2.5.2, table 96.
+/// Compares a step, whose attributes are those of `mask` (IBV_QP_...), with the table. A pure
+/// function. Source: InfiniBand Architecture Specification 1.4, 11.2.5.2, table 96.
 [[nodiscard]] StepCheck check_step(ibv_qp_type type, QueuePairState from, QueuePairState to,
                                    int mask) noexcept;
 /// "missing path, mtu; surplus qkey", in the names of QueuePairAttributes; empty when ok().

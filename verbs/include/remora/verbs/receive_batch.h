@@ -33,14 +33,18 @@ class BasicReceiveBatch {
     const bool nothing = local.length_bytes() == 0 && local.valid();
     return receive(id, std::span<const LocalSlice>{&local, nothing ? 0U : 1U});
   }
+  /// A receive of several slices, which the message fills in order.
   BasicReceiveBatch& receive(std::uint64_t id, std::span<const LocalSlice> local) noexcept;
+  /// A receive without room for bytes.
   BasicReceiveBatch& receive(std::uint64_t id) noexcept { return receive(id, LocalSlice{}); }
 
+  /// Receives that are not posted yet.
   [[nodiscard]] std::uint32_t size() const noexcept { return count_; }
   [[nodiscard]] bool full() const noexcept { return count_ == chain_->capacity; }
 
   /// One ibv_post_recv, or ibv_post_srq_recv. Errors: as for Batch::post.
   Status post();
+  /// The number of receives that the last post() has posted.
   [[nodiscard]] std::uint32_t taken() const noexcept { return taken_; }
 
  private:

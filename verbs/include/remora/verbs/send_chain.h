@@ -33,6 +33,7 @@ class SendChain {
       wr_->send_flags &= ~static_cast<unsigned>(IBV_SEND_SIGNALED);
       return *this;
     }
+    /// The request has a completion, as by default; false: as unsignaled().
     Request& signaled(bool on = true) noexcept {
       if (!on) return unsignaled();
       wr_->send_flags |= IBV_SEND_SIGNALED;
@@ -74,10 +75,12 @@ class SendChain {
   SendChain(const SendChain&) = delete;
   SendChain& operator=(const SendChain&) = delete;
 
+  /// Requests that are not posted yet.
   [[nodiscard]] std::uint32_t size() const noexcept {
     if (state_ == State::kEmpty) return 0;
     return state_ == State::kOpen ? chain_->index_of(next_) : misuse_.size;
   }
+  /// Whether the storage has no room for another request.
   [[nodiscard]] bool full() const noexcept { return size() == chain_->capacity; }
 
   /// Posts the chain; does nothing for an empty one. The batch is empty afterwards, also after an

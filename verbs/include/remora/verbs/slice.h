@@ -76,9 +76,12 @@ std::ostream& operator<<(std::ostream& out, const LocalSlice& slice);
 /// | 16..19 | rkey         |
 class RemoteSlice {
  public:
+  /// The length of the wire form.
   static constexpr std::size_t kWireBytes = 20;
 
+  /// Empty: no bytes, no key. Fits a zero-length write.
   constexpr RemoteSlice() noexcept = default;
+  /// Unchecked. `address` and `rkey` are those that the peer has told.
   constexpr RemoteSlice(std::uint64_t address, std::uint64_t length_bytes,
                         std::uint32_t rkey) noexcept
       : address_{address}, length_bytes_{length_bytes}, rkey_{rkey} {}
@@ -99,6 +102,7 @@ class RemoteSlice {
     return {address_ + offset_bytes, length_bytes, rkey_};
   }
 
+  /// The wire form above.
   [[nodiscard]] std::array<std::byte, kWireBytes> to_wire() const noexcept;
   /// Checked: the bytes come from a peer.
   /// Errors: kProtocol (not kWireBytes long, or address + length wraps around).

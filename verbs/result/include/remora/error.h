@@ -22,11 +22,14 @@ namespace remora {
 /// Error can carry it without owning it.
 class Operation {
  public:
+  /// No call: its text is empty.
   constexpr Operation() noexcept = default;
+  /// `literal`: a string literal, such as "ibv_post_send".
   template <std::size_t N>
   // NOLINTNEXTLINE(google-explicit-constructor): a literal is the natural way to name a call.
   consteval Operation(const char (&literal)[N]) noexcept : text_{literal} {}
 
+  /// The name of the call; valid until the end of the program.
   [[nodiscard]] constexpr std::string_view text() const noexcept { return text_; }
   friend constexpr bool operator==(Operation a, Operation b) noexcept {
     return a.text() == b.text();
@@ -47,19 +50,23 @@ class [[nodiscard]] Error {
   /// The longest server that is kept; of a longer one the beginning and the port.
   static constexpr std::size_t kServerBytes = 48;  ///< an IPv6 address in brackets and a port
 
+  /// An error without subject, reason, errno, limit, server and place: `with_…` sets them.
   constexpr explicit Error(Code code, Operation operation = {}) noexcept
       : operation_{operation}, code_{code} {}
 
+  /// The reason that refines the code; the last one counts.
   [[nodiscard]] constexpr Error with_reason(Reason reason) const noexcept {
     Error copy = *this;
     copy.reason_ = reason;
     return copy;
   }
+  /// errno of the failed call; 0: none.
   [[nodiscard]] constexpr Error with_errno(int system_errno) const noexcept {
     Error copy = *this;
     copy.errno_ = system_errno;
     return copy;
   }
+  /// The NIC's completion status and the number that the vendor gives it (ibv_wc::vendor_err).
   [[nodiscard]] constexpr Error with_completion(CompletionStatus status,
                                                 std::uint32_t vendor_error) const noexcept {
     Error copy = *this;
@@ -115,33 +122,44 @@ class [[nodiscard]] Error {
     return copy;
   }
 
+  /// The kind of the failure.
   [[nodiscard]] constexpr Code code() const noexcept { return code_; }
+  /// kNone: nothing refines the code.
   [[nodiscard]] constexpr Reason reason() const noexcept { return reason_; }
+  /// The call that failed; valid until the end of the program. Empty: not known.
   [[nodiscard]] constexpr std::string_view operation() const noexcept { return operation_.text(); }
   /// errno of the failed call, 0: no errno.
   [[nodiscard]] constexpr int system_errno() const noexcept { return errno_; }
+  /// The NIC's completion status; kSuccess: no completion failed.
   [[nodiscard]] constexpr CompletionStatus completion_status() const noexcept {
     return completion_;
   }
+  /// The vendor's number for completion_status(); 0: none.
   [[nodiscard]] constexpr std::uint32_t vendor_error() const noexcept { return vendor_error_; }
+  /// Whether asked() and allowed() are set.
   [[nodiscard]] constexpr bool has_limit() const noexcept { return has_limit_; }
+  /// The requested amount, in the unit of the operation. Only when has_limit().
   [[nodiscard]] constexpr std::uint64_t asked() const noexcept { return asked_; }
+  /// The limit that asked() exceeds. Only when has_limit().
   [[nodiscard]] constexpr std::uint64_t allowed() const noexcept { return allowed_; }
+  /// The object that the error is about; empty: none. Valid as long as this Error.
   [[nodiscard]] constexpr std::string_view subject() const noexcept {
     return {subject_.data(), subject_length_};
   }
-  /// "host:port"; empty: the error concerns no server.
+  /// "host:port"; empty: the error concerns no server. Valid as long as this Error.
   [[nodiscard]] constexpr std::string_view server() const noexcept {
     return {server_.data(), server_length_};
   }
   /// Whether offset_bytes() and length_bytes() are the bytes of a region.
   [[nodiscard]] constexpr bool has_place() const noexcept { return has_place_; }
+  /// From the start of the region. Only when has_place().
   [[nodiscard]] constexpr std::uint64_t offset_bytes() const noexcept { return offset_; }
+  /// Only when has_place().
   [[nodiscard]] constexpr std::uint64_t length_bytes() const noexcept { return length_; }
 
   /// One line for a person: the failed operation, its place, the reason and the remedy. Allocates.
   [[nodiscard]] std::string message() const;
-  /// The remedy; empty: no general one is known.
+  /// The remedy; empty: no general one is known. Valid until the end of the program.
   [[nodiscard]] std::string_view remedy() const noexcept;
 
  private:
@@ -241,6 +259,7 @@ inline std::string Error::message() const {
   return text;
 }
 
+/// Writes the message().
 inline std::ostream& operator<<(std::ostream& out, const Error& error) {
   return out << error.message();
 }

@@ -27,8 +27,11 @@ namespace remora {
 /// Thrown by `Result::value()` on an error, and by no other function of the library.
 class Exception : public std::exception {
  public:
+  /// Copies `error`, and makes its message. Allocates.
   explicit Exception(const Error& error) : error_{error}, text_{error.message()} {}
+  /// The error's message; valid as long as this object.
   [[nodiscard]] const char* what() const noexcept override { return text_.c_str(); }
+  /// The error of the Result.
   [[nodiscard]] const Error& error() const noexcept { return error_; }
 
  private:
@@ -81,12 +84,13 @@ class [[nodiscard]] Result {
   /// Only when !ok().
   [[nodiscard]] const Error& error() const noexcept { return state_.error(); }
 
-  /// Always inline, so that a source with exceptions and one without them do not share these
-  /// functions.
+  /// The value; throws on an error (see above). Always inline, so that a source with exceptions and
+  /// one without them do not share these functions.
   [[gnu::always_inline]] T& value() & { return check(), *state_; }
   [[gnu::always_inline]] const T& value() const& { return check(), *state_; }
   [[gnu::always_inline]] T value() && { return check(), std::move(*state_); }
 
+  /// The value. Only when ok().
   T& operator*() & noexcept { return *state_; }
   const T& operator*() const& noexcept { return *state_; }
   T&& operator*() && noexcept { return std::move(*state_); }
@@ -112,7 +116,9 @@ class [[nodiscard]] Result<void> {
 
   [[nodiscard]] bool ok() const noexcept { return state_.has_value(); }
   explicit operator bool() const noexcept { return ok(); }
+  /// Only when !ok().
   [[nodiscard]] const Error& error() const noexcept { return state_.error(); }
+  /// Does nothing on success; throws on an error, as Result<T>::value().
   [[gnu::always_inline]] void value() const {
     if (!ok()) detail::refuse_value(state_.error());
   }
@@ -121,6 +127,7 @@ class [[nodiscard]] Result<void> {
   tl::expected<void, Error> state_;
 };
 
+/// The result of a function that has nothing to return but its outcome.
 using Status = Result<void>;
 
 /// The success of a function that returns Status.

@@ -13,7 +13,7 @@ extern "C" {
 
 // NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
 
-/// Sessions and threads of one client.
+/// Sessions and threads of one client. Any number of threads may use it.
 typedef struct remora_engine remora_engine;
 
 /// How bytes travel.
@@ -41,6 +41,7 @@ enum remora_session_change {
   REMORA_SESSION_DRAIN = 5         ///< the server is about to stop
 };
 
+/// A change of one session, for a remora_session_handler.
 typedef struct remora_session_event {
   size_t size;         ///< bytes that the library has filled in
   const char* server;  ///< "host:port"; valid during the call
@@ -56,9 +57,10 @@ typedef struct remora_session_event {
 /// remora_engine_free() has returned, no call runs and none will.
 typedef void (*remora_session_handler)(void* context, const remora_session_event* event);
 
+/// The pages of the memory that the engine allocates for slots.
 enum remora_huge_pages {
   REMORA_HUGE_PAGES_AUTO = 0,  ///< largest free size, for 2 MiB of slots and more
-  REMORA_HUGE_PAGES_NEVER = 1
+  REMORA_HUGE_PAGES_NEVER = 1  ///< ordinary pages
 };
 
 /// When the pages of a region that is opened over shm enter the page table of this process. The
@@ -130,7 +132,11 @@ REMORA_C_EXPORT int remora_engine_metrics(const remora_engine* engine, char** te
                                           remora_error* error) REMORA_C_NOEXCEPT;
 
 /// Levels of the library's log.
-enum remora_log_level { REMORA_LOG_DEBUG = 0, REMORA_LOG_INFO = 1, REMORA_LOG_WARNING = 2 };
+enum remora_log_level {
+  REMORA_LOG_DEBUG = 0,   ///< each attempt and each choice, for finding a fault
+  REMORA_LOG_INFO = 1,    ///< sessions that are interrupted and resumed, transports that are chosen
+  REMORA_LOG_WARNING = 2  ///< a state that an operator should look at
+};
 
 /// One line of UTF-8 of `length` bytes, with a final 0 and without a line feed; valid during the
 /// call. `at_ns`: since 1970. The library calls the handler on a thread of its own, one line at a

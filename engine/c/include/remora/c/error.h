@@ -107,15 +107,15 @@ typedef struct remora_error {
   uint32_t vendor_error;      ///< the NIC's own number
   uint8_t has_limit;          ///< 1: `asked` and `allowed` are set
   uint8_t has_place;          ///< 1: `offset` and `length` say which bytes of a region
-  uint8_t reserved[2];
-  uint64_t asked;  ///< in the unit of the operation
-  uint64_t allowed;
-  uint64_t offset;     ///< bytes from the start of the region
-  uint64_t length;     ///< bytes
-  char operation[48];  ///< the call that failed
-  char subject[96];    ///< an address, a path, a device, a region's name; may be ""
-  char server[56];     ///< "host:port"; "" where no server is concerned
-  char message[768];   ///< one line for a person: the failure, its place, its cause and the remedy
+  uint8_t reserved[2];        ///< 0
+  uint64_t asked;             ///< the requested amount, in the unit of the operation
+  uint64_t allowed;           ///< the limit that it exceeds
+  uint64_t offset;            ///< bytes from the start of the region
+  uint64_t length;            ///< bytes
+  char operation[48];         ///< the call that failed
+  char subject[96];           ///< an address, a path, a device, a region's name; may be ""
+  char server[56];            ///< "host:port"; "" where no server is concerned
+  char message[768];  ///< one line for a person: the failure, its place, its cause and the remedy
 } remora_error;
 
 /// The message of an error that a function has filled in; "" where it is NULL, misaligned or too

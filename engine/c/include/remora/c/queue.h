@@ -27,8 +27,10 @@ extern "C" {
 
 // NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
 
+/// See the top of this file.
 typedef struct remora_queue remora_queue;
 
+/// The capacity and the deadline of a queue.
 typedef struct remora_queue_options {
   size_t size;           ///< sizeof(remora_queue_options)
   size_t depth;          ///< most operations taken and not handed back, 1 to 65,536; 0: 64
@@ -44,7 +46,8 @@ typedef struct remora_completion {
   int32_t reason;      ///< of remora_reason
 } remora_completion;
 
-/// `options` may be NULL. Errors: REMORA_INVALID_ARGUMENT (depth), REMORA_OUT_OF_MEMORY,
+/// A queue of operations on `region`, which it keeps open. `options` may be NULL: the defaults.
+/// Errors: REMORA_INVALID_ARGUMENT (depth), REMORA_OUT_OF_MEMORY,
 /// REMORA_CONNECTION_LOST.
 REMORA_C_EXPORT int remora_queue_create(const remora_region* region,
                                         const remora_queue_options* options, remora_queue** queue,
@@ -61,6 +64,7 @@ REMORA_C_EXPORT void remora_queue_free(remora_queue* queue) REMORA_C_NOEXCEPT;
 REMORA_C_EXPORT uint64_t remora_queue_read(remora_queue* queue, uint64_t offset, void* into,
                                            size_t length, const remora_memory* memory,
                                            uint64_t tag) REMORA_C_NOEXCEPT;
+/// `from` is only read, and must not change before the operation has completed.
 REMORA_C_EXPORT uint64_t remora_queue_write(remora_queue* queue, uint64_t offset, const void* from,
                                             size_t length, const remora_memory* memory,
                                             uint64_t tag) REMORA_C_NOEXCEPT;
@@ -71,19 +75,25 @@ REMORA_C_EXPORT uint64_t remora_queue_read_pieces(remora_queue* queue, uint64_t 
 REMORA_C_EXPORT uint64_t remora_queue_write_pieces(remora_queue* queue, uint64_t offset,
                                                    const remora_piece* pieces, size_t count,
                                                    uint64_t tag) REMORA_C_NOEXCEPT;
-/// Over shm, submit blocks until the server has the notice.
+/// A write with a notice, as remora_region_write_notify(). Over shm, submit blocks until the server
+/// has the notice.
 REMORA_C_EXPORT uint64_t remora_queue_write_notify(remora_queue* queue, uint64_t offset,
                                                    const void* from, size_t length,
                                                    const remora_memory* memory, uint32_t notice,
                                                    uint64_t tag) REMORA_C_NOEXCEPT;
+/// As remora_region_write_zeroes(): a write of `length` zeroes without a buffer.
 REMORA_C_EXPORT uint64_t remora_queue_write_zeroes(remora_queue* queue, uint64_t offset,
                                                    uint64_t length, uint64_t tag) REMORA_C_NOEXCEPT;
-/// To flush the writes of this queue, put a barrier before it.
+/// As remora_region_flush_visible(), for writes that had completed before submit. To include the
+/// writes of this queue, put a barrier before it.
 REMORA_C_EXPORT uint64_t remora_queue_flush_visible(remora_queue* queue,
                                                     uint64_t tag) REMORA_C_NOEXCEPT;
+/// 8 bytes at a multiple of 8. The completion's `old_value` is the value before: equal to
+/// `expected` means swapped.
 REMORA_C_EXPORT uint64_t remora_queue_compare_swap(remora_queue* queue, uint64_t offset,
                                                    uint64_t expected, uint64_t desired,
                                                    uint64_t tag) REMORA_C_NOEXCEPT;
+/// As remora_queue_compare_swap(), but adds `delta`; the sum wraps at 2^64.
 REMORA_C_EXPORT uint64_t remora_queue_fetch_add(remora_queue* queue, uint64_t offset,
                                                 uint64_t delta, uint64_t tag) REMORA_C_NOEXCEPT;
 
@@ -157,6 +167,7 @@ REMORA_C_EXPORT int remora_queue_event_fd(remora_queue* queue, int* descriptor,
 /// The time by CLOCK_MONOTONIC at which the earliest deadline of the operations in flight passes;
 /// UINT64_MAX when nothing is in flight.
 REMORA_C_EXPORT uint64_t remora_queue_next_deadline(const remora_queue* queue) REMORA_C_NOEXCEPT;
+/// The most operations that are taken and not handed back.
 REMORA_C_EXPORT size_t remora_queue_depth(const remora_queue* queue) REMORA_C_NOEXCEPT;
 /// Operations that can be taken before the queue is full.
 REMORA_C_EXPORT size_t remora_queue_room(const remora_queue* queue) REMORA_C_NOEXCEPT;

@@ -44,8 +44,9 @@ REMORA_C_EXPORT void remora_region_free(remora_region* region) REMORA_C_NOEXCEPT
 /// The region as the server described it when it was opened. Never blocks.
 REMORA_C_EXPORT int remora_region_info_of(const remora_region* region, remora_region_info* info,
                                           remora_error* error) REMORA_C_NOEXCEPT;
+/// The bytes that this grant reaches, also after a client has enlarged the region.
 REMORA_C_EXPORT uint64_t remora_region_size_bytes(const remora_region* region) REMORA_C_NOEXCEPT;
-/// The rights that this grant carries.
+/// The rights that this grant carries: bits of remora_rights.
 REMORA_C_EXPORT uint32_t remora_region_rights(const remora_region* region) REMORA_C_NOEXCEPT;
 /// The transport of the region, a value of remora_transport.
 REMORA_C_EXPORT int remora_region_transport(const remora_region* region) REMORA_C_NOEXCEPT;
@@ -77,11 +78,13 @@ REMORA_C_EXPORT int remora_region_reopen(const remora_region* region, remora_reg
 REMORA_C_EXPORT int remora_region_read(const remora_region* region, uint64_t offset, void* into,
                                        size_t length, const remora_memory* memory,
                                        uint64_t deadline_ns, remora_error* error) REMORA_C_NOEXCEPT;
+/// `from` is only read.
 REMORA_C_EXPORT int remora_region_write(const remora_region* region, uint64_t offset,
                                         const void* from, size_t length,
                                         const remora_memory* memory, uint64_t deadline_ns,
                                         remora_error* error) REMORA_C_NOEXCEPT;
-/// One contiguous part of the region, and `count` pieces of local memory, 1 to REMORA_PIECES_MAX.
+/// One contiguous part of the region, and `count` pieces of local memory, 1 to REMORA_PIECES_MAX:
+/// the first piece gets, or has, the first bytes.
 REMORA_C_EXPORT int remora_region_read_pieces(const remora_region* region, uint64_t offset,
                                               const remora_piece* pieces, size_t count,
                                               uint64_t deadline_ns,
@@ -127,15 +130,16 @@ typedef struct remora_pair {
   remora_piece piece;  ///< a write only reads its bytes
 } remora_pair;
 
-/// 8 bytes at a multiple of 8.
+/// 8 bytes at a multiple of 8, to which `delta` is added; the sum wraps at 2^64.
 typedef struct remora_add_pair {
-  uint64_t offset;
+  uint64_t offset;  ///< bytes from the start of the region
   uint64_t delta;
   uint64_t before;  ///< takes the previous value where the pair succeeds
 } remora_add_pair;
 
+/// 8 bytes at a multiple of 8, which become `desired` if they equal `expected`.
 typedef struct remora_swap_pair {
-  uint64_t offset;
+  uint64_t offset;  ///< bytes from the start of the region
   uint64_t expected;
   uint64_t desired;
   uint64_t before;  ///< takes the previous value where the pair succeeds; `expected`: swapped

@@ -41,10 +41,10 @@ REMORA_C_EXPORT int remora_server_stop(remora_server* server,
                                        remora_error* error) REMORA_C_NOEXCEPT;
 /// Ends the wait for sessions in a running or a later stop. Returns at once.
 REMORA_C_EXPORT int remora_server_expedite_stop(remora_server* server) REMORA_C_NOEXCEPT;
-/// Stops the server.
+/// Stops the server, as remora_server_stop() does, and ends the handle. Views stay valid.
 REMORA_C_EXPORT void remora_server_free(remora_server* server) REMORA_C_NOEXCEPT;
 
-/// The port that clients use.
+/// The port that clients use: the bound port if the configuration says 0.
 REMORA_C_EXPORT uint16_t remora_server_port(const remora_server* server) REMORA_C_NOEXCEPT;
 /// The address of the metrics endpoint as "http://address:port", or "". Freed with remora_free().
 REMORA_C_EXPORT int remora_server_metrics_address(const remora_server* server, char** text,
@@ -63,14 +63,15 @@ REMORA_C_EXPORT int remora_server_metrics(const remora_server* server, char** te
 
 /// The counts of a server at one moment.
 typedef struct remora_server_counts {
-  size_t size;  ///< sizeof(remora_server_counts), set by the caller
-  uint64_t sessions;
+  size_t size;        ///< sizeof(remora_server_counts), set by the caller
+  uint64_t sessions;  ///< also those that wait for their client to resume them
   uint64_t regions;
-  uint64_t grants;
+  uint64_t grants;  ///< of all sessions
   uint64_t pool_bytes;
-  uint64_t pool_used_bytes;
+  uint64_t pool_used_bytes;     ///< by regions, in whole pages of the pool
   uint64_t pool_freeing_bytes;  ///< removed, not yet zeroed
 } remora_server_counts;
+/// Writes the present counts.
 REMORA_C_EXPORT int remora_server_status(const remora_server* server, remora_server_counts* counts,
                                          remora_error* error) REMORA_C_NOEXCEPT;
 
@@ -91,10 +92,10 @@ REMORA_C_EXPORT int remora_server_regions(const remora_server* server, remora_re
 /// The notice of a client's write. The bytes of the write are in place and visible.
 typedef struct remora_notice {
   size_t size;         ///< bytes that the library has filled in
-  const char* region;  ///< valid during the call
-  uint64_t offset;
-  uint64_t length;
-  uint32_t notice;
+  const char* region;  ///< its name; valid during the call
+  uint64_t offset;     ///< of the written bytes, from the start of the region
+  uint64_t length;     ///< bytes
+  uint32_t notice;     ///< the number that the client gave
   uint32_t reserved;
 } remora_notice;
 /// The server calls it on its notification thread, one call at a time; other notices wait
@@ -107,13 +108,16 @@ REMORA_C_EXPORT int remora_server_on_notice(const remora_server* server, const c
                                             remora_notice_handler handler, void* context,
                                             remora_error* error) REMORA_C_NOEXCEPT;
 
-/// Errors: REMORA_UNKNOWN_REGION.
+/// Opens a view of a region; while one exists, the region cannot become smaller. Errors:
+/// REMORA_UNKNOWN_REGION.
 REMORA_C_EXPORT int remora_server_view(const remora_server* server, const char* region,
                                        remora_view** view, remora_error* error) REMORA_C_NOEXCEPT;
 /// The view keeps the memory alive until it is freed.
 REMORA_C_EXPORT void remora_view_free(remora_view* view) REMORA_C_NOEXCEPT;
+/// The size of the region when the view was made.
 REMORA_C_EXPORT uint64_t remora_view_size_bytes(const remora_view* view) REMORA_C_NOEXCEPT;
-/// Copies out of or into the region. Errors: REMORA_OUT_OF_RANGE.
+/// Copies out of or into the region, in the caller's thread. `offset`: bytes from the start of the
+/// region. Errors: REMORA_OUT_OF_RANGE.
 REMORA_C_EXPORT int remora_view_read(const remora_view* view, uint64_t offset, void* into,
                                      size_t length, remora_error* error) REMORA_C_NOEXCEPT;
 REMORA_C_EXPORT int remora_view_write(const remora_view* view, uint64_t offset, const void* from,
@@ -124,7 +128,7 @@ typedef struct remora_extent {
   size_t length;  ///< bytes
 } remora_extent;
 /// Writes up to `capacity` extents in their order (`extents` may be NULL where `capacity` is 0),
-/// and the number of all extents.
+/// and the number of all extents. Their memory is valid as long as the view.
 REMORA_C_EXPORT int remora_view_extents(const remora_view* view, remora_extent* extents,
                                         size_t capacity, size_t* count,
                                         remora_error* error) REMORA_C_NOEXCEPT;

@@ -47,28 +47,28 @@ typedef struct remora_region_spec {
   uint64_t block_bytes;                ///< default 4096
   const char* atomic_domain;           ///< "none", "cpu", a server device, "auto" (the default)
   const remora_region_access* access;  ///< where clients have keys: rights of others
-  size_t access_count;
-  uint64_t ttl_ms;    ///< of REMORA_LIFETIME_TTL: 100 ms to 365 days
-  uint32_t lifetime;  ///< of remora_lifetime
-  uint32_t rights;    ///< the most that a grant can carry; default: all
-  uint32_t shm;       ///< 1: clients on the same host may map it
+  size_t access_count;                 ///< entries of `access`
+  uint64_t ttl_ms;                     ///< of REMORA_LIFETIME_TTL: 100 ms to 365 days
+  uint32_t lifetime;                   ///< of remora_lifetime
+  uint32_t rights;                     ///< the most that a grant can carry; default: all
+  uint32_t shm;                        ///< 1: clients on the same host may map it
   uint32_t reserved;
 } remora_region_spec;
 
 /// A server's description of a region.
 typedef struct remora_region_info {
-  size_t size;  ///< sizeof(remora_region_info), set by the caller
-  uint64_t size_bytes;
-  uint64_t block_bytes;
-  uint64_t epoch;        ///< greater after each fence, and each time it becomes smaller
-  uint64_t incarnation;  ///< another one after the region was removed and created again
-  uint64_t memory_id;    ///< the life of the server's memory
-  uint64_t extent_count;
-  uint64_t open_count;  ///< grants that exist
-  uint64_t ttl_ms;
-  uint32_t lifetime;  ///< of remora_lifetime
-  uint32_t rights;    ///< the most that a grant can carry
-  uint32_t shm;       ///< 1: clients on the same host may map it
+  size_t size;            ///< sizeof(remora_region_info), set by the caller
+  uint64_t size_bytes;    ///< a multiple of block_bytes
+  uint64_t block_bytes;   ///< the region's unit of addressing in C++: C uses byte offsets
+  uint64_t epoch;         ///< greater after each fence, and each time it becomes smaller
+  uint64_t incarnation;   ///< another one after the region was removed and created again
+  uint64_t memory_id;     ///< the life of the server's memory
+  uint64_t extent_count;  ///< contiguous parts of the pool that it consists of
+  uint64_t open_count;    ///< grants that exist
+  uint64_t ttl_ms;        ///< of REMORA_LIFETIME_TTL, otherwise 0
+  uint32_t lifetime;      ///< of remora_lifetime
+  uint32_t rights;        ///< the most that a grant can carry
+  uint32_t shm;           ///< 1: clients on the same host may map it
   uint32_t reserved;
   char name[72];
   char atomic_domain[72];  ///< "none", "cpu", or the server device's name
@@ -81,8 +81,8 @@ typedef struct remora_server_info {
   uint64_t boot_id;    ///< one life of the server process
   uint64_t memory_id;  ///< one life of its memory's contents
   uint64_t pool_bytes;
-  uint64_t pool_free_bytes;
-  uint32_t transports;  ///< bit 1 << remora_transport for each that it offers; 0: not known
+  uint64_t pool_free_bytes;  ///< at the handshake: remora_session_usage() has the present value
+  uint32_t transports;       ///< bit 1 << remora_transport for each that it offers; 0: not known
   uint32_t reserved;
   char name[72];
   char device[72];  ///< the server's RDMA device of this session; "" over shm and tcp
@@ -107,9 +107,10 @@ typedef struct remora_usage {
 REMORA_C_EXPORT int remora_engine_connect(const remora_engine* engine, const char* uri,
                                           remora_session** session,
                                           remora_error* error) REMORA_C_NOEXCEPT;
+/// Ends the handle. Regions, and other handles of the same session, keep the connection.
 REMORA_C_EXPORT void remora_session_free(remora_session* session) REMORA_C_NOEXCEPT;
 
-/// Never blocks.
+/// What the server told about itself at the handshake. Never blocks.
 REMORA_C_EXPORT int remora_session_server(const remora_session* session, remora_server_info* info,
                                           remora_error* error) REMORA_C_NOEXCEPT;
 /// The transport of the session, a value of remora_transport. Never blocks.
@@ -121,13 +122,14 @@ REMORA_C_EXPORT int remora_session_connected(const remora_session* session) REMO
 REMORA_C_EXPORT int remora_session_settled(const remora_session* session, uint64_t deadline_ns,
                                            remora_error* error) REMORA_C_NOEXCEPT;
 
-/// `info` may be NULL. Errors: REMORA_ALREADY_EXISTS, REMORA_INVALID_ARGUMENT,
+/// Creates a region, which begins as zeroes. `info` takes its description, and may be NULL. Errors:
+/// REMORA_ALREADY_EXISTS, REMORA_INVALID_ARGUMENT,
 /// REMORA_OUT_OF_MEMORY, REMORA_UNSUPPORTED, REMORA_LIMIT_EXCEEDED, REMORA_NO_RIGHT.
 REMORA_C_EXPORT int remora_session_create_region(const remora_session* session,
                                                  const remora_region_spec* spec,
                                                  remora_region_info* info,
                                                  remora_error* error) REMORA_C_NOEXCEPT;
-/// Errors: REMORA_UNKNOWN_REGION.
+/// The present description of a region. Errors: REMORA_UNKNOWN_REGION.
 REMORA_C_EXPORT int remora_session_stat(const remora_session* session, const char* name,
                                         remora_region_info* info,
                                         remora_error* error) REMORA_C_NOEXCEPT;
@@ -137,30 +139,34 @@ REMORA_C_EXPORT int remora_session_stat(const remora_session* session, const cha
 REMORA_C_EXPORT int remora_session_access(const remora_session* session, const char* name,
                                           remora_region_access* entries, size_t capacity,
                                           size_t* count, remora_error* error) REMORA_C_NOEXCEPT;
+/// Removes a region; its memory is zeroed before it is used again. `removal`: of remora_removal.
 /// Errors: REMORA_UNKNOWN_REGION, REMORA_BUSY (it is open), REMORA_NO_RIGHT, REMORA_UNSUPPORTED.
 REMORA_C_EXPORT int remora_session_remove_region(const remora_session* session, const char* name,
                                                  int removal,
                                                  remora_error* error) REMORA_C_NOEXCEPT;
-/// `size_bytes`: a positive multiple of the block size. Smaller: the server revokes all grants
+/// Gives a region another size, a positive multiple of its block size. Larger: zeroes follow its
+/// bytes, and clients reach them when they open it again. Smaller: the server revokes all grants
 /// first. `info` may be NULL. Errors: REMORA_UNKNOWN_REGION, REMORA_NO_RIGHT,
 /// REMORA_INVALID_ARGUMENT, REMORA_OUT_OF_MEMORY, REMORA_LIMIT_EXCEEDED, REMORA_BUSY,
 /// REMORA_UNSUPPORTED (a region for shm).
 REMORA_C_EXPORT int remora_session_resize_region(const remora_session* session, const char* name,
                                                  uint64_t size_bytes, remora_region_info* info,
                                                  remora_error* error) REMORA_C_NOEXCEPT;
-/// Errors: REMORA_UNSUPPORTED (an older server).
+/// The present use of the server's memory. Errors: REMORA_UNSUPPORTED (an older server).
 REMORA_C_EXPORT int remora_session_usage(const remora_session* session, remora_usage* usage,
                                          remora_error* error) REMORA_C_NOEXCEPT;
 
 /// The regions at one moment, sorted by name. Read-only: any number of threads may use it.
 typedef struct remora_region_list remora_region_list;
 
-/// The regions that this client may use in some way.
+/// The regions on which this client has any right. The caller frees `*list`.
 REMORA_C_EXPORT int remora_session_regions(const remora_session* session, remora_region_list** list,
                                            remora_error* error) REMORA_C_NOEXCEPT;
+/// The descriptions that remora_region_list_get() has written stay valid.
 REMORA_C_EXPORT void remora_region_list_free(remora_region_list* list) REMORA_C_NOEXCEPT;
+/// The number of regions: their indices are 0 to this number - 1.
 REMORA_C_EXPORT size_t remora_region_list_count(const remora_region_list* list) REMORA_C_NOEXCEPT;
-/// Errors: REMORA_OUT_OF_RANGE (index).
+/// Writes the description of the region at `index`. Errors: REMORA_OUT_OF_RANGE (index).
 REMORA_C_EXPORT int remora_region_list_get(const remora_region_list* list, size_t index,
                                            remora_region_info* info,
                                            remora_error* error) REMORA_C_NOEXCEPT;
