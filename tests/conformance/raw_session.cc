@@ -143,8 +143,7 @@ CompletionStatus RawSession::run_on(transport::Lane& lane, transport::Opcode opc
                             .remote_address = remote_address,
                             .remote_key = remote_key,
                             .opcode = opcode,
-                            .compare_or_add = 1,
-                            .swap = 2};
+                            .operands = {.atomic = {.compare_or_add = 1, .swap = 2}}};
   const WorkRequest* const chain = &request;
   if (const auto posted = lane.post({&chain, 1}, sequence_++); posted.taken != 1)
     throw Exception{Error{Code::kProvider, "post"}.with_errno(posted.error)};

@@ -103,7 +103,7 @@ TEST_F(VersionOneTest, EveryRequestIsServed) {
                                    .remote_address = opened.extents(0).address(),
                                    .remote_key = opened.extents(0).key(),
                                    .opcode = transport::Opcode::kFetchAdd,
-                                   .compare_or_add = 5};
+                                   .operands = {.atomic = {.compare_or_add = 5}}};
   const transport::WorkRequest* const chain = &add;
   ASSERT_EQ(lane->post({&chain, 1}, 0).taken, 1U);
   std::array<transport::LaneCompletion, 1> found{};

@@ -36,7 +36,7 @@ std::size_t Flights::post_raw(test::RawSession& session, const test::RawSession:
         at = Memory::word_at(tag - Memory::kReads - Memory::kWrites);
         request.opcode = transport::Opcode::kFetchAdd;
         request.length_bytes = sizeof(std::uint64_t);
-        request.compare_or_add = generation;
+        request.operands.atomic.compare_or_add = generation;
     }
     request.remote_address = grant.extents[0].remote_address + at;
     request.remote_key = grant.extents[0].remote_key;

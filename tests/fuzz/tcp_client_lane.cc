@@ -30,8 +30,9 @@ constexpr std::byte kCanary{0xc5};
 /// A request that was posted, with memory of its own.
 struct Posted {
   transport::WorkRequest request;
-  Bytes memory;  ///< the buffer, and canaries behind it
-  Bytes before;  ///< as it was when posted; from when it was told of on, as it was then
+  transport::Notice notice;  ///< of kNotify
+  Bytes memory;              ///< the buffer, and canaries behind it
+  Bytes before;              ///< as it was when posted; from when it was told of on, as it was then
   bool told = false;
   CompletionStatus status = CompletionStatus::kSuccess;
 };
@@ -121,10 +122,17 @@ class ClientRun {
     const bool flush = request.opcode == Opcode::kFlush;
     if (is_atomic(request.opcode)) request.length_bytes = 8;
     if (flush) request.length_bytes = 1;
-    if (request.opcode == Opcode::kNotify) request.length_bytes = 0;
     request.remote_address = input.byte();
     request.remote_key = input.byte();
-    request.compare_or_add = input.byte();
+    const std::uint8_t operand = input.byte();
+    if (is_atomic(request.opcode)) request.operands.atomic.compare_or_add = operand;
+    if (request.opcode == Opcode::kNotify) {
+      made->notice = {.grant_id = request.length_bytes,
+                      .offset_bytes = request.remote_address,
+                      .length_bytes = operand,
+                      .tag = request.remote_key};
+      request = transport::WorkRequest::notify(made->notice);
+    }
     const bool has_buffer = is_transfer(request.opcode);
     made->memory.assign((has_buffer ? request.length_bytes : 0) + kGuardBytes, kCanary);
     if (has_buffer) {
@@ -170,6 +178,17 @@ class ClientRun {
     require(posted.before == posted.memory, "a buffer is not touched after it was told of");
   }
 
+  static bool carries_notice(const tcp::RequestHeader& header, const transport::Notice& notice) {
+    return header.swap == notice.grant_id && header.address == notice.offset_bytes &&
+           header.compare_or_add == notice.length_bytes && header.key == notice.tag;
+  }
+  static bool names_memory(const tcp::RequestHeader& header,
+                           const transport::WorkRequest& request) {
+    return header.address == request.remote_address && header.key == request.remote_key &&
+           header.compare_or_add == request.operands.atomic.compare_or_add &&
+           header.swap == request.operands.atomic.swap;
+  }
+
   std::size_t deliver(std::size_t most) { return peer_.deliver(most); }
 
   /// Receives what the lane has sent, and holds it against what was posted.
@@ -190,10 +209,9 @@ class ClientRun {
     const bool flush = posted.request.opcode == Opcode::kFlush;
     const Opcode opcode = flush ? Opcode::kRead : posted.request.opcode;
     require(header->opcode == opcode && header->length_bytes == posted.request.length_bytes &&
-                header->address == posted.request.remote_address &&
-                header->key == posted.request.remote_key &&
-                header->compare_or_add == posted.request.compare_or_add &&
-                header->sequence == static_cast<std::uint32_t>(received_.size()),
+                header->sequence == static_cast<std::uint32_t>(received_.size()) &&
+                (opcode == Opcode::kNotify ? carries_notice(*header, posted.notice)
+                                           : names_memory(*header, posted.request)),
             "a request goes out as it was posted");
     const std::size_t payload = opcode == Opcode::kWrite ? header->length_bytes : 0;
     if (heard.size() < kHeader + payload) return false;

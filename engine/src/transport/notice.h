@@ -7,12 +7,13 @@
 
 namespace remora::transport {
 
-/// The client fills it in; the server checks every field.
+/// The client fills it in; the server checks every field. No member has a default, since each
+/// operation has room for a notice, which the data path would initialise with it.
 struct Notice {
-  std::uint64_t grant_id = 0;
-  std::uint64_t offset_bytes = 0;  ///< in the region
-  std::uint64_t length_bytes = 0;
-  std::uint32_t tag = 0;  ///< the client chooses it
+  std::uint64_t grant_id;
+  std::uint64_t offset_bytes;  ///< in the region
+  std::uint64_t length_bytes;
+  std::uint32_t tag;  ///< the client chooses it
 };
 
 /// Notices of one session that the serving application has not handled yet. At this number the

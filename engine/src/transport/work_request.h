@@ -40,10 +40,20 @@ inline constexpr std::size_t kOpcodes = static_cast<std::size_t>(Opcode::kFlush)
   return is_write(opcode) ? Rights::kWrite : Rights::kRead;
 }
 
-/// One request. Plain data: the engine fills it in, the lane translates it. A notice has no memory
-/// and no key: to_request() stores the notice's members in the address, the key and the two
-/// operands, and to_notice() reads them from there. Separate members would make every request
-/// longer.
+/// The values of kCompareSwap and kFetchAdd.
+struct AtomicOperands {
+  std::uint64_t compare_or_add = 0;
+  std::uint64_t swap = 0;  ///< not of kFetchAdd
+};
+
+/// The part of a request that only some opcodes have. The opcode selects the valid member.
+union Operands {
+  AtomicOperands atomic{};
+  const Notice* notice;  ///< of kNotify; the engine owns it, and a lane reads it only in post()
+};
+
+/// One request. Plain data: the engine fills it in, the lane translates it. The members before
+/// `opcode` belong to requests that reach memory; kNotify uses none of them.
 struct WorkRequest {
   /// The local memory of reads and writes; the result of an atomic is in Lane::atomic_results().
   std::byte* local = nullptr;
@@ -52,29 +62,33 @@ struct WorkRequest {
   std::uint64_t remote_address = 0;  ///< as the grant's extent says
   std::uint32_t remote_key = 0;      ///< or a token: see ClientEndpoint::use_lane_keys()
   Opcode opcode = Opcode::kRead;
-  std::uint64_t compare_or_add = 0;
-  std::uint64_t swap = 0;
+  Operands operands{};
+
+  /// The caller sets the memory of an atomic.
+  [[nodiscard]] static constexpr WorkRequest compare_swap(std::uint64_t expected,
+                                                          std::uint64_t desired) noexcept {
+    return {.opcode = Opcode::kCompareSwap,
+            .operands = {.atomic = {.compare_or_add = expected, .swap = desired}}};
+  }
+  [[nodiscard]] static constexpr WorkRequest fetch_add(std::uint64_t delta) noexcept {
+    return {.opcode = Opcode::kFetchAdd, .operands = {.atomic = {.compare_or_add = delta}}};
+  }
+  /// The caller keeps `notice` valid until Lane::post() of this request has returned.
+  [[nodiscard]] static constexpr WorkRequest notify(const Notice& notice) noexcept {
+    return {.opcode = Opcode::kNotify, .operands = {.notice = &notice}};
+  }
+  static WorkRequest notify(const Notice&& notice) = delete;
+
+  [[nodiscard]] constexpr const Notice& notice() const noexcept {
+    REMORA_ASSERT_HOT(opcode == Opcode::kNotify, "only a request that notifies has a notice");
+    return *operands.notice;
+  }
 };
+// Each operation holds a request, and batches copy it.
+static_assert(sizeof(WorkRequest) <= 48);
 
-/// The request that carries `notice`, whose fields go where the frames of tcp carry them.
-[[nodiscard]] constexpr WorkRequest to_request(const Notice& notice) noexcept {
-  return {.remote_address = notice.offset_bytes,
-          .remote_key = notice.tag,
-          .opcode = Opcode::kNotify,
-          .compare_or_add = notice.length_bytes,
-          .swap = notice.grant_id};
-}
-/// The notice of a request whose opcode is kNotify.
-[[nodiscard]] constexpr Notice to_notice(const WorkRequest& request) noexcept {
-  REMORA_ASSERT_HOT(request.opcode == Opcode::kNotify, "only the request of a notice has one");
-  return {.grant_id = request.swap,
-          .offset_bytes = request.remote_address,
-          .length_bytes = request.compare_or_add,
-          .tag = request.remote_key};
-}
-
-/// Requests that are posted together, in order. The engine owns them; a lane does not read them
-/// after post() has returned.
+/// Requests that are posted together, in order. The engine owns them and their notices; a lane does
+/// not read them after post() has returned.
 using Chain = std::span<const WorkRequest* const>;
 
 }  // namespace remora::transport

@@ -86,14 +86,12 @@ template <typename Transfer>
   operation.length_bytes = bytes.length_bytes;
 }
 inline void fill_pair(OperationRecord& operation, const FetchAddPair& pair) noexcept {
-  operation.request = {.opcode = transport::Opcode::kFetchAdd, .compare_or_add = pair.delta};
+  operation.request = transport::WorkRequest::fetch_add(pair.delta);
   operation.offset_bytes = pair.at.bytes;
   operation.length_bytes = sizeof(std::uint64_t);
 }
 inline void fill_pair(OperationRecord& operation, const CompareSwapPair& pair) noexcept {
-  operation.request = {.opcode = transport::Opcode::kCompareSwap,
-                       .compare_or_add = pair.expected,
-                       .swap = pair.desired};
+  operation.request = transport::WorkRequest::compare_swap(pair.expected, pair.desired);
   operation.offset_bytes = pair.at.bytes;
   operation.length_bytes = sizeof(std::uint64_t);
 }

@@ -279,11 +279,12 @@ void MappedMemoryDriver::carry_out(OperationRecord& operation) noexcept {
     return;
   }
   const std::atomic_ref<std::uint64_t> word{*reinterpret_cast<std::uint64_t*>(remote)};
+  const transport::AtomicOperands& operands = request.operands.atomic;
   if (request.opcode == Opcode::kFetchAdd) {
-    operation.old_value = word.fetch_add(request.compare_or_add);
+    operation.old_value = word.fetch_add(operands.compare_or_add);
   } else {
-    operation.old_value = request.compare_or_add;
-    word.compare_exchange_strong(operation.old_value, request.swap);
+    operation.old_value = operands.compare_or_add;
+    word.compare_exchange_strong(operation.old_value, operands.swap);
   }
 }
 
@@ -314,14 +315,10 @@ void MappedMemoryDriver::copy_in_steps(OperationRecord& operation) noexcept {
 /// Delivers the operation's notification. Runs in the caller's thread, since helper threads never
 /// wait.
 void MappedMemoryDriver::tell(OperationRecord& operation) noexcept {
-  if (operation.whole || operation.notice_grant == 0 || !operation.outcome.ok) return;
+  if (operation.whole || operation.notice.grant_id == 0 || !operation.outcome.ok) return;
   // The copy is done, so a revocation need not wait for the server's application.
   MappedAccess::end_early();
-  const Status told = notifier_({.grant_id = operation.notice_grant,
-                                 .offset_bytes = operation.offset_bytes,
-                                 .length_bytes = operation.length_bytes,
-                                 .tag = operation.notice_tag},
-                                operation.deadline);
+  const Status told = notifier_(operation.notice, operation.deadline);
   // The bytes are written even if the notification is not delivered.
   if (!told) operation.outcome = Outcome::failure(Code::kIndeterminate, told.error().reason());
 }

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "client/datapath/completion_sink.h"
 #include "client/datapath/local_memory.h"
+#include "transport/notice.h"
 #include "transport/registration_cache.h"
 #include "transport/wire_extent.h"
 #include "transport/work_request.h"
@@ -77,8 +78,8 @@ using transport::is_atomic;
 }
 
 /// Owned by its submitter, in a queue's table or on a synchronous caller's stack. The submitter
-/// does not touch it from submission until it is in its sink. exception: one record has all that an
-/// operation needs, since the data path allocates nothing and no part may stand behind a pointer.
+/// does not touch it from submission until it is in its sink. One record has all that an operation
+/// needs, since the data path allocates nothing and no part may stand behind a pointer.
 struct OperationRecord {
   OperationRecord* next;  ///< in the submitted list, then in the driver's backlog
 
@@ -113,8 +114,7 @@ struct OperationRecord {
   std::uint64_t pieces_begun;
   std::uint64_t planned_bytes;   ///< bytes for which requests have been made
   transport::MemoryLease lease;  ///< of unregistered memory: see LaneDriver::acquire_lease()
-  std::uint64_t notice_grant;    ///< the grant, if the write notifies the server; else 0
-  std::uint32_t notice_tag;
+  transport::Notice notice;      ///< of a write that notifies the server; else its grant is 0
   bool notice_planned;
   bool part;  ///< a part of a striped transfer, which counts the whole operation
   std::uint32_t requests_in_flight;
@@ -180,7 +180,7 @@ inline void make_split(OperationRecord& operation,
   operation.pieces_begun = 0;
   operation.planned_bytes = 0;
   operation.lease = {};
-  operation.notice_grant = 0;
+  operation.notice.grant_id = 0;
   operation.notice_planned = false;
   operation.part = false;
   operation.requests_in_flight = 0;
@@ -202,7 +202,7 @@ inline void begin_again(OperationRecord& operation) noexcept {
 /// Whether all requests of an operation that is not whole have been made.
 [[nodiscard]] inline bool all_planned(const OperationRecord& operation) noexcept {
   return operation.planned_bytes == operation.length_bytes &&
-         (operation.notice_grant == 0 || operation.notice_planned);
+         (operation.notice.grant_id == 0 || operation.notice_planned);
 }
 
 /// The local memory of the next bytes of an operation that is not whole. Empty at the operation's

@@ -75,10 +75,7 @@ bool QueuedLaneDriver::plan(OperationRecord& operation, std::size_t room) noexce
   if (room == 0) return false;
   // After all requests of the write: requests of a lane take effect in order.
   WorkRequest& request = chain_.pieces[chain_.length];
-  request = transport::to_request({.grant_id = operation.notice_grant,
-                                   .offset_bytes = operation.offset_bytes,
-                                   .length_bytes = operation.length_bytes,
-                                   .tag = operation.notice_tag});
+  request = WorkRequest::notify(operation.notice);
   add_split({.operation = &operation}, request);
   operation.notice_planned = true;
   ++operation.requests_in_flight;

@@ -227,7 +227,7 @@ bool goes_again(const StripedPath& path, const OperationRecord& operation) {
 bool uses_all_lanes(const OperationRecord& operation) noexcept {
   if (operation.request.opcode == Opcode::kFlush) return true;
   if (is_atomic(operation.request.opcode) || operation.length_bytes < 2 * kPartBytes) return false;
-  return operation.whole || (operation.pieces == nullptr && operation.notice_grant == 0);
+  return operation.whole || (operation.pieces == nullptr && operation.notice.grant_id == 0);
 }
 
 void run_striped(const StripedPath& path, OperationRecord& operation) noexcept {

@@ -168,8 +168,9 @@ auto AsyncRequest::give_to(Queue& queue, More... more) noexcept {
   if (kind == Kind::kRead || kind == Kind::kWrite)
     return queue.take_transfer({opcode, offset, local, length_bytes, memory},
                                owns_slot ? &slot : nullptr, more...);
-  return queue.take({.opcode = opcode, .compare_or_add = operand, .swap = swap}, offset,
-                    length_bytes, more...);
+  return queue.take(
+      {.opcode = opcode, .operands = {.atomic = {.compare_or_add = operand, .swap = swap}}}, offset,
+      length_bytes, more...);
 }
 
 }  // namespace remora::detail

@@ -452,15 +452,15 @@ Status CallbackQueue::swap(ByteOffset at, std::uint64_t expected, std::uint64_t 
                            Given given, std::uint64_t tag) noexcept {
   if (core_ == nullptr) [[unlikely]]
     return closed("compare_swap", core_);
-  return core_->take({.opcode = Opcode::kCompareSwap, .compare_or_add = expected, .swap = desired},
-                     at, sizeof(std::uint64_t), given, tag);
+  return core_->take(transport::WorkRequest::compare_swap(expected, desired), at,
+                     sizeof(std::uint64_t), given, tag);
 }
 Status CallbackQueue::add(ByteOffset at, std::uint64_t delta, Given given,
                           std::uint64_t tag) noexcept {
   if (core_ == nullptr) [[unlikely]]
     return closed("fetch_add", core_);
-  return core_->take({.opcode = Opcode::kFetchAdd, .compare_or_add = delta}, at,
-                     sizeof(std::uint64_t), given, tag);
+  return core_->take(transport::WorkRequest::fetch_add(delta), at, sizeof(std::uint64_t), given,
+                     tag);
 }
 
 ByteOffset CallbackQueue::offset_of(Block block) const noexcept {

@@ -396,14 +396,13 @@ Ticket Queue::compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t 
                            std::uint64_t tag) noexcept {
   if (core_ == nullptr) [[unlikely]]
     return {};
-  return core_->take({.opcode = Opcode::kCompareSwap, .compare_or_add = expected, .swap = desired},
-                     at, sizeof(std::uint64_t), tag);
+  return core_->take(transport::WorkRequest::compare_swap(expected, desired), at,
+                     sizeof(std::uint64_t), tag);
 }
 Ticket Queue::fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag) noexcept {
   if (core_ == nullptr) [[unlikely]]
     return {};
-  return core_->take({.opcode = Opcode::kFetchAdd, .compare_or_add = delta}, at,
-                     sizeof(std::uint64_t), tag);
+  return core_->take(transport::WorkRequest::fetch_add(delta), at, sizeof(std::uint64_t), tag);
 }
 
 Status Queue::select(const Region& region) noexcept {

@@ -205,17 +205,16 @@ Result<std::uint64_t> Region::compare_swap(ByteOffset at, std::uint64_t expected
                                            std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
     return closed("compare_swap", core_);
-  return core_->run_alone(
-      {.opcode = Opcode::kCompareSwap, .compare_or_add = expected, .swap = desired}, at,
-      sizeof(std::uint64_t), deadline);
+  return core_->run_alone(transport::WorkRequest::compare_swap(expected, desired), at,
+                          sizeof(std::uint64_t), deadline);
 }
 
 Result<std::uint64_t> Region::fetch_add(ByteOffset at, std::uint64_t delta,
                                         std::chrono::nanoseconds deadline) const {
   if (core_ == nullptr) [[unlikely]]
     return closed("fetch_add", core_);
-  return core_->run_alone({.opcode = Opcode::kFetchAdd, .compare_or_add = delta}, at,
-                          sizeof(std::uint64_t), deadline);
+  return core_->run_alone(transport::WorkRequest::fetch_add(delta), at, sizeof(std::uint64_t),
+                          deadline);
 }
 
 }  // namespace remora

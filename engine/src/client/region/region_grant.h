@@ -196,8 +196,10 @@ class RegionGrant final : public RevocableGrant {
   /// Makes the server notify its application of a write that has passed its check.
   void add_notice(OperationRecord& operation, std::uint32_t tag) const noexcept {
     if (operation.whole) make_split(operation, grant_.extents);
-    operation.notice_grant = grant_id_;
-    operation.notice_tag = tag;
+    operation.notice = {.grant_id = grant_id_,
+                        .offset_bytes = operation.offset_bytes,
+                        .length_bytes = operation.length_bytes,
+                        .tag = tag};
   }
   /// Checks a synchronous transfer and, if it is valid, carries it out.
   [[gnu::always_inline]] void run_transfer(OperationRecord& operation,

@@ -265,7 +265,7 @@ class RdmaLane final : public Lane {
       wr.wr.rdma.rkey = key_of(request);
   }
 
-  /// Not for kNotify, whose remote_key is neither a key nor a token.
+  /// Not for kNotify, which has no key.
   [[nodiscard]] std::uint32_t key_of(const WorkRequest& request) const noexcept {
     if constexpr (Keys::kTokens)
       return RkeyTable::key_of(keys_.of_lane, request.remote_key);
@@ -296,8 +296,8 @@ class RdmaLane final : public Lane {
                                                         : IBV_WR_ATOMIC_CMP_AND_SWP;
         use_result(sequence, element);
         wr.wr.atomic = {.remote_addr = request.remote_address,
-                        .compare_add = request.compare_or_add,
-                        .swap = request.swap,
+                        .compare_add = request.operands.atomic.compare_or_add,
+                        .swap = request.operands.atomic.swap,
                         .rkey = key_of(request)};
         break;
     }
@@ -306,7 +306,7 @@ class RdmaLane final : public Lane {
   void send_notice(const WorkRequest& request, std::uint64_t sequence, ibv_send_wr& wr,
                    ibv_sge& element) noexcept {
     NoticeBytes& bytes = notices_[sequence & (notices_.size() - 1)];
-    bytes = to_wire(to_notice(request));
+    bytes = to_wire(request.notice());
     wr.opcode = IBV_WR_SEND;
     if (bytes.size() <= limits_.inline_bytes_max) send_inline(wr);
     element = {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),

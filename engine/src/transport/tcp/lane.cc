@@ -50,24 +50,24 @@ TcpLane::TcpLane(UniqueFd socket, FdSet events, std::uint32_t depth, bool payloa
 [[gnu::always_inline]] inline void TcpLane::enqueue(const WorkRequest& request,
                                                     std::uint64_t sequence,
                                                     bool answered) noexcept {
-  const bool flush = request.opcode == Opcode::kFlush;
-  const Opcode opcode = flush ? Opcode::kRead : request.opcode;
+  if (request.opcode == Opcode::kNotify || request.opcode == Opcode::kFlush) [[unlikely]]
+    return enqueue_notice_or_flush(request, sequence);
   PostedRequests::Request& record = requests_.at(sequence);
-  record = {.local = flush ? requests_.result(sequence) : request.local,
+  record = {.local = request.local,
             .length_bytes = request.length_bytes,
-            .opcode = opcode,
+            .opcode = request.opcode,
             .answered = answered};
   if (answered) incoming_.expect(record.payload_bytes());
-  const bool write = opcode == Opcode::kWrite;
+  const bool write = request.opcode == Opcode::kWrite;
   const RequestHeader header{
-      .opcode = opcode,
+      .opcode = request.opcode,
       .answered = answered,
       .length_bytes = request.length_bytes,
       .address = request.remote_address,
       .key = request.remote_key,
       .sequence = static_cast<std::uint32_t>(sequence),
-      .compare_or_add = request.compare_or_add,
-      .swap = request.swap,
+      .compare_or_add = request.operands.atomic.compare_or_add,
+      .swap = request.operands.atomic.swap,
       .payload_crc = write && payload_crc_ ? crc32c({request.local, request.length_bytes}) : 0};
   constexpr std::size_t kRequest = RequestHeader::kWireBytes;
   const bool copied = write && request.length_bytes < kStraightFrom &&
@@ -78,6 +78,26 @@ TcpLane::TcpLane(UniqueFd socket, FdSet events, std::uint32_t depth, bool payloa
     std::memcpy(at + kRequest, request.local, request.length_bytes);
   else if (write)
     outgoing_.add_from(request.local, request.length_bytes);
+  record.queued_through = outgoing_.queued_bytes();
+}
+
+/// A notice, or a flush: a read into memory of the lane.
+void TcpLane::enqueue_notice_or_flush(const WorkRequest& request, std::uint64_t sequence) noexcept {
+  RequestHeader header = request.opcode == Opcode::kNotify
+                             ? RequestHeader::notify(request.notice())
+                             : RequestHeader{.opcode = Opcode::kRead,
+                                             .length_bytes = request.length_bytes,
+                                             .address = request.remote_address,
+                                             .key = request.remote_key};
+  header.sequence = static_cast<std::uint32_t>(sequence);
+  PostedRequests::Request& record = requests_.at(sequence);
+  record = {.local = requests_.result(sequence),
+            .length_bytes = header.length_bytes,
+            .opcode = header.opcode,
+            .answered = true};
+  incoming_.expect(record.payload_bytes());
+  constexpr std::size_t kRequest = RequestHeader::kWireBytes;
+  header.to_wire(std::span<std::byte, kRequest>{outgoing_.add(kRequest), kRequest});
   record.queued_through = outgoing_.queued_bytes();
 }
 

@@ -45,6 +45,7 @@ class TcpLane final : public Lane {
 
  private:
   void enqueue(const WorkRequest& request, std::uint64_t sequence, bool answered) noexcept;
+  void enqueue_notice_or_flush(const WorkRequest& request, std::uint64_t sequence) noexcept;
 
   UniqueFd socket_;
   FdSet events_;

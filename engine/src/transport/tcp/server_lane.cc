@@ -77,11 +77,7 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, ServedCounts& serve
       return Stop::kEnded;
     }
     if (request->opcode == Opcode::kNotify) {
-      if (!session_->put_notice({.grant_id = request->swap,
-                                 .offset_bytes = request->address,
-                                 .length_bytes = request->compare_or_add,
-                                 .tag = request->key}))
-        return Stop::kNeedsRoom;
+      if (!session_->put_notice(request->notice())) return Stop::kNeedsRoom;
       outgoing_.answer(*request);
       incoming_.skip(kHeader);
       next_sequence_ = request->sequence + 1;

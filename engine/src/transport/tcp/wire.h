@@ -15,6 +15,7 @@
 
 #include "base/crc32c.h"
 #include "transport/lane_ticket.h"
+#include "transport/notice.h"
 #include "transport/work_request.h"
 
 namespace remora::transport::tcp {
@@ -169,6 +170,19 @@ struct RequestHeader {
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
   std::uint32_t payload_crc = 0;
+
+  /// The header that carries `notice`; the caller sets the sequence.
+  [[nodiscard]] static RequestHeader notify(const Notice& notice) noexcept {
+    return {.opcode = Opcode::kNotify,
+            .address = notice.offset_bytes,
+            .key = notice.tag,
+            .compare_or_add = notice.length_bytes,
+            .swap = notice.grant_id};
+  }
+  /// The notice of a header whose opcode is kNotify.
+  [[nodiscard]] Notice notice() const noexcept {
+    return {.grant_id = swap, .offset_bytes = address, .length_bytes = compare_or_add, .tag = key};
+  }
 
   void to_wire(std::span<std::byte, kWireBytes> bytes) const noexcept;
   [[nodiscard]] static std::optional<RequestHeader> from_wire(

@@ -10,7 +10,8 @@ namespace {
 
 transport::Notice notice(std::uint64_t grant_id, std::uint64_t offset_bytes = 0,
                          std::uint64_t length_bytes = 8) {
-  return {.grant_id = grant_id, .offset_bytes = offset_bytes, .length_bytes = length_bytes};
+  return {
+      .grant_id = grant_id, .offset_bytes = offset_bytes, .length_bytes = length_bytes, .tag = 0};
 }
 
 TEST(GrantNamesTest, NoticeOfAnOpenGrantNamesItsRegion) {

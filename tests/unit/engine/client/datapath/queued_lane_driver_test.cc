@@ -130,6 +130,28 @@ TEST_F(QueuedLaneDriverTest, TransferIsCutAtExtentsAndAtTheLanesLimit) {
   EXPECT_TRUE(operation.outcome.ok);
 }
 
+TEST_F(QueuedLaneDriverTest, NoticeFollowsTheRequestsOfItsWriteWithAllOfItsFields) {
+  auto& operation = registered(make(Opcode::kWrite, 3000, std::span{buffer_}.first(2500)));
+  operation.notice = {.grant_id = 7, .offset_bytes = 3000, .length_bytes = 2500, .tag = 9};
+  submit(operation);
+  ASSERT_EQ(lane_->posted.size(), 5U);
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(lane_->posted[i].request.opcode, Opcode::kWrite) << i;
+  const transport::WorkRequest& last = lane_->posted[4].request;
+  ASSERT_EQ(last.opcode, Opcode::kNotify);
+  EXPECT_EQ(last.local, nullptr);
+  EXPECT_EQ(last.notice().grant_id, 7U);
+  EXPECT_EQ(last.notice().offset_bytes, 3000U);
+  EXPECT_EQ(last.notice().length_bytes, 2500U);
+  EXPECT_EQ(last.notice().tag, 9U);
+  lane_->complete(3);
+  wait_all(0);
+  EXPECT_EQ(sink_.ready(), 0U) << "the notice is still out";
+  lane_->complete(4);
+  wait_all(1);
+  EXPECT_TRUE(operation.outcome.ok);
+}
+
 TEST_F(QueuedLaneDriverTest, TransferLargerThanTheSendQueueIsPostedAsRoomComes) {
   start(std::make_unique<FakeLane>(2, 256));
   auto& operation = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(1000)));
@@ -192,10 +214,10 @@ TEST_F(QueuedLaneDriverTest, BounceSlotsComeBackAndTheRestFollows) {
 
 TEST_F(QueuedLaneDriverTest, AtomicBringsTheOldValue) {
   auto& operation = make(Opcode::kFetchAdd, 4096, {});
-  operation.request.compare_or_add = 5;
+  operation.request.operands.atomic.compare_or_add = 5;
   submit(operation);
   ASSERT_EQ(lane_->posted.size(), 1U);
-  EXPECT_EQ(lane_->posted[0].request.compare_or_add, 5U);
+  EXPECT_EQ(lane_->posted[0].request.operands.atomic.compare_or_add, 5U);
   EXPECT_EQ(lane_->posted[0].request.remote_address, 0x50000U);
   lane_->results[0] = 123;
   lane_->complete(0);

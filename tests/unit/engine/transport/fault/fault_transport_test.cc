@@ -286,10 +286,11 @@ TEST_F(FaultLaneDeathTest, RequestsArePostedInTheirOrder) {
 
 TEST_F(FaultLaneTest, ANoticeStaysBehindItsWrite) {
   open({.rates = {.reorder = 1}});
+  const Notice notice{};
   for (int round = 0; round < 8; ++round) {
     requests_.assign(2, {});
     requests_[0].opcode = Opcode::kWrite;
-    requests_[1].opcode = Opcode::kNotify;
+    requests_[1] = WorkRequest::notify(notice);
     const std::array<const WorkRequest*, 2> chain{&requests_[0], &requests_[1]};
     ASSERT_EQ(lane_->post(chain, next_).taken, 2U);
     EXPECT_EQ(real_->posted[next_].request.opcode, Opcode::kWrite);

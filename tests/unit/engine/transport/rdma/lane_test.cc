@@ -157,7 +157,10 @@ TEST_F(RdmaLaneTest, InlineWritesAndNoticesAreCounted) {
   post_write(most + 1, Opcode::kWrite);
   post_write(8, Opcode::kRead);
   EXPECT_EQ(registry->value(counter), 1U);
-  post_write(8, Opcode::kNotify);
+  const Notice notice{};
+  const WorkRequest notify = WorkRequest::notify(notice);
+  const WorkRequest* const chain[] = {&notify};
+  ASSERT_EQ(lane_->post(chain, next_++).taken, 1U);
   EXPECT_EQ(registry->value(counter), 2U);
 }
 
@@ -344,14 +347,21 @@ TEST_F(RdmaLaneKeysTest, LocalTokensBecomeTheKeysOfTheDevice) {
   EXPECT_NE(g_sent[0].local_key, 0U) << "that of the lane's own memory";
 }
 
-/// Its remote_key is a tag, any number: the table is not asked.
-TEST_F(RdmaLaneKeysTest, TagsOfNoticesAreLeftAsTheyAre) {
+TEST_F(RdmaLaneKeysTest, NoticesAreSentWhole) {
+  constexpr Notice kNotice{.grant_id = 0x1122334455667788,
+                           .offset_bytes = 0x0123456789abcdef,
+                           .length_bytes = 0xfedcba9876543210,
+                           .tag = 0xfffffffe};
   for (Lane* const lane : {by_token_.get(), by_key_.get()}) {
-    const WorkRequest notice = request(Opcode::kNotify, 0xfffffffe);
-    const WorkRequest* const chain[] = {&notice};
+    const WorkRequest notify = WorkRequest::notify(kNotice);
+    const WorkRequest* const chain[] = {&notify};
     ASSERT_EQ(lane->post(chain, next_++).taken, 1U);
     ASSERT_EQ(g_sent[0].opcode, IBV_WR_SEND);
-    EXPECT_EQ(rdma::notice_from_wire(g_sent[0].notice).tag, 0xfffffffe);
+    const Notice sent = rdma::notice_from_wire(g_sent[0].notice);
+    EXPECT_EQ(sent.grant_id, kNotice.grant_id);
+    EXPECT_EQ(sent.offset_bytes, kNotice.offset_bytes);
+    EXPECT_EQ(sent.length_bytes, kNotice.length_bytes);
+    EXPECT_EQ(sent.tag, kNotice.tag);
   }
 }
 

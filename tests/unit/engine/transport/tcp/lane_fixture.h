@@ -99,15 +99,14 @@ class ClientSide {
             .remote_address = at,
             .remote_key = key,
             .opcode = Opcode::kFetchAdd,
-            .compare_or_add = value};
+            .operands = {.atomic = {.compare_or_add = value}}};
   }
   WorkRequest swap(std::uint32_t key, std::uint64_t at, std::uint64_t from, std::uint64_t to) {
     return {.length_bytes = 8,
             .remote_address = at,
             .remote_key = key,
             .opcode = Opcode::kCompareSwap,
-            .compare_or_add = from,
-            .swap = to};
+            .operands = {.atomic = {.compare_or_add = from, .swap = to}}};
   }
   void post(const std::vector<WorkRequest>& chain) {
     std::vector<const WorkRequest*> requests;

@@ -219,6 +219,21 @@ TEST(TcpAnswer, FieldsOutOfBoundsAreRefused) {
   EXPECT_FALSE(taken_with<AnswerHeader>(wire, 3, 1)) << "zero";
 }
 
+TEST(RequestHeader, CarriesEveryFieldOfTheNotice) {
+  constexpr Notice kNotice{.grant_id = 0x1122334455667788,
+                           .offset_bytes = 0x0123456789abcdef,
+                           .length_bytes = 0xfedcba9876543210,
+                           .tag = 0xcafef00d};
+  const auto back = RequestHeader::from_wire(wire_of(RequestHeader::notify(kNotice)));
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->opcode, Opcode::kNotify);
+  const Notice carried = back->notice();
+  EXPECT_EQ(carried.grant_id, kNotice.grant_id);
+  EXPECT_EQ(carried.offset_bytes, kNotice.offset_bytes);
+  EXPECT_EQ(carried.length_bytes, kNotice.length_bytes);
+  EXPECT_EQ(carried.tag, kNotice.tag);
+}
+
 TEST(RequestHeader, NoticeWithALengthIsNone) {
   // No bytes follow it and none come back, whatever a peer writes there.
   for (const std::uint32_t length : {1U, 1023U, 1024U, 2U << 20U, 0xffff'ffffU}) {
