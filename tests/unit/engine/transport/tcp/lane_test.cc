@@ -58,6 +58,24 @@ TEST_P(TcpLaneTest, WritesOfEachSizeAreWholeAndTouchNothingElse) {
   }
 }
 
+TEST_P(TcpLaneTest, NoticeArrivesWholeBehindItsWrite) {
+  std::vector<std::byte> from = pattern(100, 5);
+  const Notice notice{.grant_id = 0x1122334455667788,
+                      .offset_bytes = 0x0123456789abcdef,
+                      .length_bytes = 0xfedcba9876543210,
+                      .tag = 0xcafef00d};
+  client.post({client.write(server.key(), 8, from), WorkRequest::notify(notice)});
+  until_told(client, [&] { server.step(); });
+  EXPECT_TRUE(client.all_good());
+  EXPECT_EQ(std::memcmp(server.memory.data() + 8, from.data(), from.size()), 0);
+  std::array<Notice, 2> found{};
+  ASSERT_EQ(server.session->take_notices(found).first, 1U);
+  EXPECT_EQ(found[0].grant_id, notice.grant_id);
+  EXPECT_EQ(found[0].offset_bytes, notice.offset_bytes);
+  EXPECT_EQ(found[0].length_bytes, notice.length_bytes);
+  EXPECT_EQ(found[0].tag, notice.tag);
+}
+
 TEST_P(TcpLaneTest, ChainOfEverythingIsServedInOrder) {
   std::vector<std::vector<std::byte>> from;
   std::vector<std::vector<std::byte>> into;
