@@ -206,6 +206,90 @@ TEST_P(AdministrationTest, DrainedServerStopsAsAnyOther) {
   EXPECT_EQ(server().status().sessions, 0U);
 }
 
+/// The application that embeds the server has the same functions, without a session.
+TEST_P(AdministrationTest, ApplicationDrainsItsServer) {
+  const RegionInfo made = create({.size_bytes = 4096});
+  const Engine other = client("other");
+  const Region region = other.open_region(uri(made.name), Rights::kAll).value();
+  const auto begun = server().drain();
+  ASSERT_TRUE(ok(begun));
+  EXPECT_TRUE(begun->draining);
+  EXPECT_GT(begun->remaining.count(), 0);
+  EXPECT_EQ(begun->sessions, 2U) << "no session asks, so none is left out";
+  EXPECT_EQ(begun->open_regions, 1U);
+  EXPECT_TRUE(eventually([&] { return drains_ == 1; }));
+  EXPECT_TRUE(session().drain_state()->draining) << "it is the same drain";
+  EXPECT_TRUE(ok(region.write_zeroes(ByteOffset{0}, 64)));
+  EXPECT_TRUE(fails_with(other.open_region(uri(made.name), Rights::kAll), Code::kBusy));
+  EXPECT_TRUE(ok(server().create_region(spec(unique_name(), {.size_bytes = 4096}))))
+      << "the application is not refused";
+  ASSERT_TRUE(ok(server().drain())) << "once more changes nothing";
+  const auto ended = server().end_drain();
+  ASSERT_TRUE(ok(ended));
+  EXPECT_FALSE(ended->draining);
+  EXPECT_EQ(ended->remaining.count(), 0);
+  EXPECT_TRUE(ok(other.open_region(uri(made.name), Rights::kAll)));
+  ASSERT_TRUE(ok(session().drain()));
+  EXPECT_TRUE(server().drain_state()->draining);
+  EXPECT_TRUE(eventually([&] { return drains_ == 2; })) << "for the two drains, one time each";
+}
+
+TEST_P(AdministrationTest, ApplicationListsAndEndsSessions) {
+  const RegionInfo made = create({.size_bytes = 4096});
+  const Engine other = client("other");
+  const Region region = other.open_region(uri(made.name), Rights::kAll).value();
+  const auto all = server().sessions();
+  ASSERT_TRUE(ok(all));
+  ASSERT_EQ(all->size(), 2U);
+  EXPECT_LT((*all)[0].id, (*all)[1].id);
+  for (const SessionInfo& each : *all) {
+    EXPECT_FALSE(each.own);
+    EXPECT_EQ(each.transport, transport());
+    EXPECT_EQ(each.open_regions, each.client_name == "other" ? 1U : 0U);
+  }
+  EXPECT_TRUE(fails_with(server().end_session(0), Code::kNotFound));
+  EXPECT_EQ(ended_by_admin(), 0);
+  ASSERT_TRUE(ok(server().end_session(session_of("other").id)));
+  EXPECT_EQ(server().status().grants, 0U);
+  EXPECT_EQ(server().sessions()->size(), 1U);
+  EXPECT_EQ(ended_by_admin(), 1);
+  EXPECT_TRUE(eventually([&] { return lost_ == 1; }));
+  EXPECT_FALSE(region.write_zeroes(ByteOffset{0}, 64).ok());
+  EXPECT_TRUE(ok(session().usage()));
+}
+
+/// The handler runs on the thread that the end of a session delivers the last notices to.
+TEST_P(AdministrationTest, HandlerOfANoticeAdministersItsServer) {
+  const RegionInfo made = create({.size_bytes = 4096});
+  const Engine other = client("other");
+  const Region region = other.open_region(uri(made.name), Rights::kAll).value();
+  const std::uint64_t id = session_of("other").id;
+  std::atomic<bool> handled{false};
+  ASSERT_TRUE(ok(server().on_notify(made.name, [&](const Notification&) {
+    if (handled) return;
+    EXPECT_EQ(server().sessions()->size(), 2U);
+    EXPECT_TRUE(ok(server().drain()));
+    EXPECT_TRUE(ok(server().end_drain()));
+    EXPECT_TRUE(ok(server().end_session(id)));
+    handled = true;
+  })));
+  const std::vector<std::byte> bytes(64);
+  // The handler may end the session before the client has read the answer.
+  (void)region.write_notify(ByteOffset{0}, bytes, 1);
+  EXPECT_TRUE(eventually([&] { return handled.load(); }));
+  ASSERT_TRUE(ok(server().on_notify(made.name, {})));
+}
+
+TEST_P(AdministrationTest, ServerThatHasStoppedAnswersClosed) {
+  end_session();
+  server().stop();
+  EXPECT_TRUE(fails_with(server().sessions(), Code::kClosed));
+  EXPECT_TRUE(fails_with(server().end_session(1), Code::kClosed));
+  EXPECT_TRUE(fails_with(server().drain(), Code::kClosed));
+  EXPECT_TRUE(fails_with(server().end_drain(), Code::kClosed));
+  EXPECT_TRUE(fails_with(server().drain_state(), Code::kClosed));
+}
+
 REMORA_CONFORMANCE(AdministrationTest);
 
 /// A server with keys, one client of which is an administrator.

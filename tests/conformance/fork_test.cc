@@ -402,6 +402,11 @@ TEST_P(ForkedServerTest, ChildIsRefusedByTheServerAndItsEndTouchesNothing) {
     wrong += not_refused("resize_region", server().resize_region(region.info().name, 4096));
     wrong += not_refused("on_notify", server().on_notify("any", {}));
     wrong += not_refused("set_clients", server().set_clients({}));
+    wrong += not_refused("sessions", server().sessions());
+    wrong += not_refused("end_session", server().end_session(1));
+    wrong += not_refused("drain", server().drain());
+    wrong += not_refused("end_drain", server().end_drain());
+    wrong += not_refused("drain_state", server().drain_state());
     wrong += not_refused("view read", view->read(ByteOffset{0}, bytes));
     wrong += not_refused("view write", view->write(ByteOffset{0}, zeros));
     if (!view->extents().empty() || !server().regions().empty() || server().port() != 0 ||

@@ -359,6 +359,11 @@ TEST_P(MovedFromServerTest, ServerAnswersClosed) {
   EXPECT_EQ(code(gone.remove_region("any")), Code::kClosed);
   EXPECT_EQ(code(gone.remove_region("any", Removal::kNow)), Code::kClosed);
   EXPECT_EQ(code(gone.resize_region("any", 4096)), Code::kClosed);
+  EXPECT_EQ(code(gone.sessions()), Code::kClosed);
+  EXPECT_EQ(code(gone.end_session(1)), Code::kClosed);
+  EXPECT_EQ(code(gone.drain()), Code::kClosed);
+  EXPECT_EQ(code(gone.end_drain()), Code::kClosed);
+  EXPECT_EQ(code(gone.drain_state()), Code::kClosed);
   EXPECT_TRUE(gone.regions().empty());
   EXPECT_EQ(gone.status().pool_bytes, 0U);
   EXPECT_EQ(gone.status_json(), "{}");

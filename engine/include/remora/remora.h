@@ -11,6 +11,7 @@
 // clang-format on
 
 #include <remora/config/load.h>              // IWYU pragma: export
+#include <remora/engine/administration.h>    // IWYU pragma: export
 #include <remora/engine/async.h>             // IWYU pragma: export
 #include <remora/engine/buffer.h>            // IWYU pragma: export
 #include <remora/engine/callback_queue.h>    // IWYU pragma: export

@@ -1,43 +1,43 @@
 #include "server/admin_requests.h"
 
 #include <algorithm>
-#include <chrono>
 #include <fmt/format.h>
 #include <utility>
 
 #include "base/log.h"
+#include "server/administration.h"
 #include "server/region_requests.h"
 #include "server/server_core.h"
 #include "server/server_session.h"
 
 namespace remora::detail {
 
-control::SessionDescription AdminRequests::describe(const ServerSession& session) const {
-  const SessionHandshake& handshake = session.handshake();
-  const auto age =
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - handshake.began());
-  control::SessionDescription out;
-  out.set_session_id(session.id());
-  out.set_client_name(handshake.client_name());
-  out.set_proven(handshake.proven());
-  out.set_transport(static_cast<std::uint32_t>(session.endpoint().kind()));
-  out.set_peer(session.endpoint().peer());
-  out.set_device(session.endpoint().device());
-  out.set_age_ms(static_cast<std::uint64_t>(std::max<std::int64_t>(age.count(), 0)));
-  out.set_grants(session.grants().open_count());
-  out.set_lost(session.detached());
-  out.set_own(&session == &session_);
-  return out;
+namespace {
+
+void write_session(const SessionInfo& session, control::SessionDescription& out) {
+  out.set_session_id(session.id);
+  out.set_client_name(session.client_name);
+  out.set_proven(session.client_proven);
+  out.set_transport(static_cast<std::uint32_t>(session.transport));
+  out.set_peer(session.peer);
+  out.set_device(session.device);
+  out.set_age_ms(static_cast<std::uint64_t>(session.age.count()));
+  out.set_grants(session.open_regions);
+  out.set_lost(session.lost);
+  out.set_own(session.own);
 }
+
+}  // namespace
 
 Result<ServerReply> AdminRequests::sessions(const control::SessionsRequest& request) {
   if (const Status may = rights_.may_administer("sessions"); !may) return may.error();
-  const auto found = server_.session_table().page(request.after(), control::kSessionsPerPage + 1);
+  const auto found =
+      Administration{server_, &session_}.page(request.after(), control::kSessionsPerPage + 1);
   ServerReply answer;
   control::SessionsReply& page = *answer.reply.mutable_sessions();
   page.set_more(found.size() > control::kSessionsPerPage);
   for (std::size_t i = 0; i < std::min(found.size(), control::kSessionsPerPage); ++i)
-    *page.add_sessions() = describe(*found[i]);
+    write_session(found[i], *page.add_sessions());
   return answer;
 }
 
@@ -62,43 +62,32 @@ Result<ServerReply> AdminRequests::drain(const control::DrainRequest& request) {
       break;
     default: return Error{Code::kInvalidArgument, "drain"}.with_subject("kind of drain");
   }
-  const SessionTable& table = server_.session_table();
-  const std::size_t admitted = table.admitted_count();
+  const DrainState state = Administration{server_, &session_}.drain_state();
   ServerReply answer;
-  control::DrainReply& state = *answer.reply.mutable_drain();
-  state.set_draining(drain.requested());
-  if (drain.requested())
-    if (const auto event = drain.event()) state.set_remaining_ms(event->draining().remaining_ms());
-  state.set_sessions(admitted - std::min<std::size_t>(admitted, 1));  // without the one that asks
-  // Sessions of the process before may still come back.
-  state.set_lost_sessions(table.kept().size() + server_.restored_sessions().size());
-  state.set_grants(
-      static_cast<std::uint64_t>(std::max<std::int64_t>(server_.metrics().open_grants(), 0)));
+  control::DrainReply& told = *answer.reply.mutable_drain();
+  told.set_draining(state.draining);
+  told.set_remaining_ms(static_cast<std::uint64_t>(state.remaining.count()));
+  told.set_sessions(state.sessions);
+  told.set_lost_sessions(state.lost_sessions);
+  told.set_grants(state.open_regions);
   return answer;
 }
 
 void AdminRequests::end_session(const ServerRequest& asked,
                                 const control::EndSessionRequest& request) {
-  constexpr Operation kOperation{"end session"};
-  if (const Status may = rights_.may_administer(kOperation); !may)
+  if (const Status may = rights_.may_administer("end session"); !may)
     return session_.reply_later(asked, may.error());
   const std::uint64_t id = request.session_id();
-  const std::string name = fmt::format("{:x}", id);
-  if (id == session_.id())
-    return session_.reply_later(asked, Error{Code::kInvalidArgument, kOperation}.with_subject(
-                                           name + " is the one that asks"));
-  if (!server_.ender().end_by_admin(id))
-    return session_.reply_later(asked, Error{Code::kNotFound, kOperation}.with_subject(name));
+  const Status ended = Administration{server_, &session_}.end_session(
+      id, [&session = session_, keep = session_.shared_from_this(), asked] {
+        ServerReply answer;
+        answer.reply.mutable_end_session();
+        session.reply_later(asked, std::move(answer));
+      });
+  if (!ended) return session_.reply_later(asked, ended.error());
   log::info({"session.ended_by_admin", "session:x client ended"},
             "session {:x} ({}): has ended session {}", session_.id(),
-            session_.handshake().client_name(), name);
-  // After the job that releases the session: when the client reads the answer, nothing of the ended
-  // session reaches memory any more.
-  server_.enqueue([&session = session_, keep = session_.shared_from_this(), asked] {
-    ServerReply answer;
-    answer.reply.mutable_end_session();
-    session.reply_later(asked, std::move(answer));
-  });
+            session_.handshake().client_name(), fmt::format("{:x}", id));
 }
 
 }  // namespace remora::detail

@@ -28,8 +28,6 @@ class AdminRequests {
   void end_session(const ServerRequest& asked, const control::EndSessionRequest& request);
 
  private:
-  [[nodiscard]] control::SessionDescription describe(const ServerSession& session) const;
-
   ServerCore& server_;
   ServerSession& session_;
   const RegionRequests& rights_;

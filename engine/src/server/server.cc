@@ -5,6 +5,7 @@
 #include <remora/engine/server.h>
 
 #include "base/closed.h"
+#include "server/administration.h"
 #include "server/server_core.h"
 
 namespace remora {
@@ -111,6 +112,27 @@ Status Server::set_clients(const std::vector<config::ClientConfig>& clients) con
 Status Server::set_limits(const config::Limits& limits) const {
   if (core_ == nullptr) return closed("set_limits", core_);
   return core_->set_limits(limits);
+}
+
+Result<std::vector<SessionInfo>> Server::sessions() const {
+  if (core_ == nullptr) return closed("sessions", core_);
+  return detail::Administration{*core_}.await_sessions();
+}
+Status Server::end_session(std::uint64_t id) const {
+  if (core_ == nullptr) return closed("end session", core_);
+  return detail::Administration{*core_}.await_end(id);
+}
+Result<DrainState> Server::drain() const {
+  if (core_ == nullptr) return closed("drain", core_);
+  return detail::Administration{*core_}.await_drain(detail::Administration::DrainStep::kBegin);
+}
+Result<DrainState> Server::end_drain() const {
+  if (core_ == nullptr) return closed("drain", core_);
+  return detail::Administration{*core_}.await_drain(detail::Administration::DrainStep::kEnd);
+}
+Result<DrainState> Server::drain_state() const {
+  if (core_ == nullptr) return closed("drain", core_);
+  return detail::Administration{*core_}.await_drain(detail::Administration::DrainStep::kNone);
 }
 
 Result<RegionView> Server::view(std::string_view region) const {

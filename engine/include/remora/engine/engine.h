@@ -19,6 +19,7 @@
 
 #include <remora/config/rdma_settings.h>
 #include <remora/config/secret_key.h>
+#include <remora/engine/administration.h>
 #include <remora/engine/buffer.h>
 #include <remora/engine/control.h>
 #include <remora/engine/region.h>
@@ -216,30 +217,6 @@ struct Usage {
   std::uint64_t pool_freeing_bytes = 0;  ///< removed, not yet zeroed
   std::uint64_t sessions = 0;            ///< of the server
   std::uint64_t grants = 0;              ///< of this session
-};
-
-/// A session of a server, as an administrator of the server sees it.
-struct SessionInfo {
-  std::uint64_t id = 0;        ///< never 0
-  std::string client_name{};   ///< EngineOptions::client_name
-  bool client_proven = false;  ///< by its key
-  TransportKind transport = TransportKind::kAuto;
-  std::string peer{};    ///< the client's address or process, by the transport
-  std::string device{};  ///< the server's RDMA device; empty over shm and tcp
-  /// Since its connection was accepted; after a resumption, since the new connection was.
-  std::chrono::milliseconds age{0};
-  std::uint64_t open_regions = 0;  ///< a region that is open twice counts twice
-  bool lost = false;               ///< waits for its client to resume it: limits.session_keep
-  bool own = false;                ///< the session that has asked
-};
-
-/// The progress of a server's drain.
-struct DrainState {
-  bool draining = false;
-  std::chrono::milliseconds remaining{0};  ///< of limits.drain_timeout
-  std::uint64_t sessions = 0;              ///< with a client, without the asking session
-  std::uint64_t lost_sessions = 0;         ///< SessionInfo::lost
-  std::uint64_t open_regions = 0;          ///< of all sessions
 };
 
 /// A session with one server, for control requests: create, list, stat, remove. Copyable handle;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <remora/config/server_config.h>
+#include <remora/engine/administration.h>
 #include <remora/engine/descriptor_store.h>
 #include <remora/engine/region.h>
 #include <remora/engine/types.h>
@@ -176,6 +177,22 @@ class Server {
   /// kInvalidArgument (the subject says which of config::validate()'s rules is broken);
   /// kUnsupported (the subject is the key that cannot change). After an error nothing has changed.
   Status set_limits(const config::Limits& limits) const;
+
+  // The administration of the server by its application, which needs no right for it. Each function
+  // blocks while the worker's present job runs; handlers may call it. Errors of all: kClosed
+  // (stopped).
+  /// As Session::sessions().
+  Result<std::vector<SessionInfo>> sessions() const;
+  /// As Session::end_session(), for any session. Errors: kNotFound.
+  Status end_session(std::uint64_t id) const;
+  /// As Session::drain(); DrainState::sessions counts all sessions with a client. Requests of
+  /// clients that the server is already carrying out still end. create_region() of the application
+  /// is not refused. stop() after a drain tells the sessions again.
+  Result<DrainState> drain() const;
+  /// Ends the drain, whether this function or a client has begun it.
+  Result<DrainState> end_drain() const;
+  /// The present state; changes nothing.
+  Result<DrainState> drain_state() const;
 
   /// The application's own access to a region. While a view is held, the region cannot shrink.
   /// Errors: kUnknownRegion; kClosed (stopped).
