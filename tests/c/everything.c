@@ -15,7 +15,9 @@ static void on_session(void* context, const remora_session_event* event) {
   if (event->size < sizeof *event || event->transport != world->kind) exit(1);
   world->changes[event->change]++;
   /* The server need not wait for this session to leave by itself. */
-  if (event->change == REMORA_SESSION_DRAIN && remora_server_expedite_stop(world->server)) exit(1);
+  if (event->change == REMORA_SESSION_DRAIN && world->stops &&
+      remora_server_expedite_stop(world->server))
+    exit(1);
 }
 
 static void on_notice(void* context, const remora_notice* notice) {
@@ -175,12 +177,12 @@ static void use_server(struct world* world) {
   OK(remora_server_on_notice(server, "operations", on_notice, world, &g_error));
 }
 
-static void open_engine(struct world* world) {
+static void open_engine(struct world* world, const char* client_name) {
   remora_engine_options options;
   char* text = NULL;
   size_t length = 0;
   OK(remora_engine_options_init(&options, sizeof options));
-  options.client_name = "everything";
+  options.client_name = client_name;
   options.operation_deadline_ns = 60000000000U; /* an emulated device is slow */
   options.control_deadline_ns = 60000000000U;
   options.connect_for_ns = 20000000000U;
@@ -231,6 +233,80 @@ static void use_session(struct world* world) {
   FAILS(REMORA_UNKNOWN_REGION, remora_session_stat(session, "made", &info, &g_error));
 }
 
+static void find_session(const remora_session_list* list, const char* name,
+                         remora_session_info* info) {
+  for (size_t i = 0; i < remora_session_list_count(list); ++i) {
+    OK(remora_session_list_get(list, i, info, &g_error));
+    if (strcmp(info->client_name, name) == 0) return;
+  }
+  CHECK(0); /* it is not in the list */
+}
+
+/* A second client, which the first one and the server's application list, end and tell to leave. */
+static void administer(struct world* world) {
+  static struct world other; /* counts the changes of the other client */
+  remora_session_info info = {.size = sizeof info};
+  remora_drain_state state = {.size = sizeof state};
+  remora_session_list* list = NULL;
+  remora_region *region, *again = NULL;
+  remora_session* session = NULL;
+  uint64_t took_ns = 0;
+  int before;
+  other = *world;
+  for (int i = 0; i < 6; ++i) other.changes[i] = 0;
+  open_engine(&other, "other");
+  OK(remora_engine_connect(other.engine, world->uri, &session, &g_error));
+  OK(remora_session_ping(world->session, &took_ns, &g_error));
+  CHECK(took_ns > 0);
+  OK(remora_session_ping(world->session, NULL, &g_error));
+
+  OK(remora_session_sessions(world->session, &list, &g_error));
+  CHECK(remora_session_list_count(list) == 2);
+  FAILS(REMORA_OUT_OF_RANGE, remora_session_list_get(list, 2, &info, &g_error));
+  find_session(list, "everything", &info);
+  CHECK(info.own == 1 && info.lost == 0 && info.client_proven == 0);
+  FAILS(REMORA_INVALID_ARGUMENT, remora_session_end_session(world->session, info.id, &g_error));
+  find_session(list, "other", &info);
+  CHECK(info.own == 0 && (int)info.transport == world->kind && info.peer[0] != 0);
+  remora_session_list_free(list);
+  OK(remora_session_end_session(world->session, info.id, &g_error));
+  FAILS(REMORA_NOT_FOUND, remora_session_end_session(world->session, info.id, &g_error));
+  CHECK(came(&other.changes[REMORA_SESSION_LOST], 1));
+  remora_session_free(session);
+
+  OK(remora_engine_connect(other.engine, world->uri, &session, &g_error));
+  region = make_region(world, "administered");
+  before = world->changes[REMORA_SESSION_DRAIN];
+  OK(remora_session_drain(world->session, &state, &g_error));
+  CHECK(state.draining == 1 && state.remaining_ms > 0 && state.sessions == 1);
+  CHECK(came(&other.changes[REMORA_SESSION_DRAIN], 1));
+  CHECK(came(&world->changes[REMORA_SESSION_DRAIN], before + 1));
+  FAILS(REMORA_BUSY, remora_engine_open_region(world->engine, region_uri(world, "administered"),
+                                               REMORA_RIGHT_ALL, &again, &g_error));
+  CHECK(g_error.reason == REMORA_REASON_DRAINING);
+  OK(remora_server_drain_state(world->server, &state, &g_error));
+  CHECK(state.draining == 1 && state.sessions == 2 && state.lost_sessions == 0);
+  OK(remora_session_end_drain(world->session, NULL, &g_error));
+  OK(remora_session_drain_state(world->session, &state, &g_error));
+  CHECK(state.draining == 0 && state.remaining_ms == 0);
+
+  OK(remora_server_drain(world->server, NULL, &g_error));
+  CHECK(came(&other.changes[REMORA_SESSION_DRAIN], 2));
+  OK(remora_server_end_drain(world->server, &state, &g_error));
+  CHECK(state.draining == 0);
+  OK(remora_server_sessions(world->server, &list, &g_error));
+  find_session(list, "other", &info);
+  CHECK(info.own == 0 && info.open_regions == 0);
+  remora_session_list_free(list);
+  OK(remora_server_end_session(world->server, info.id, &g_error));
+  CHECK(came(&other.changes[REMORA_SESSION_LOST], 2));
+  FAILS(REMORA_NOT_FOUND, remora_server_end_session(world->server, info.id, &g_error));
+  OK(remora_server_alive(world->server, &g_error));
+  remora_region_free(region);
+  remora_session_free(session);
+  remora_engine_free(other.engine);
+}
+
 int main(int argc, char** argv) {
   static struct world world;
   static char folder[] = "/tmp/remora-everything.XXXXXX";
@@ -254,7 +330,7 @@ int main(int argc, char** argv) {
   start_server(&world);
   start_from_file(&world);
   use_server(&world);
-  open_engine(&world);
+  open_engine(&world, "everything");
   use_session(&world);
   use_regions(&world);
   CHECK(came(&lines, 1)); /* the handler below takes its place */
@@ -262,8 +338,11 @@ int main(int argc, char** argv) {
         remora_set_log_line_handler(on_log_line, NULL, REMORA_LOG_WARNING + 1, &g_error));
   OK(remora_set_log_line_handler(on_log_line, (void*)&events, REMORA_LOG_DEBUG, &g_error));
   use_queues(&world);
+  administer(&world);
+  world.stops = 1;
   OK(remora_server_stop(world.server, &g_error));
-  CHECK(came(&world.changes[REMORA_SESSION_DRAIN], 1));
+  CHECK(came(&world.changes[REMORA_SESSION_DRAIN], 3)); /* two drains and the stop */
+  FAILS(REMORA_CLOSED, remora_server_drain(world.server, NULL, &g_error));
   FAILS(REMORA_CLOSED, remora_server_on_notice(world.server, "fixed", on_notice, NULL, &g_error));
   remora_session_free(world.session);
   remora_engine_free(world.engine);

@@ -32,6 +32,7 @@ struct world {
   remora_engine* engine;
   remora_session* session;
   volatile int changes[6];  ///< of sessions, by remora_session_change
+  volatile int stops;       ///< 1: the server is about to stop
   volatile int notices;     ///< how many came
   volatile unsigned notice;
   volatile uint64_t notice_offset;

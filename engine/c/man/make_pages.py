@@ -22,6 +22,7 @@ PAGES = [
     ("remora_memory", "c/memory.h", "slots, registered memory and pieces for operations"),
     ("remora_queue", "c/queue.h", "queues of operations on remote memory"),
     ("remora_server", "c/server.h", "the embedded memory server and views of its regions"),
+    ("remora_administration", "c/administration.h", "sessions and drain of a Remora server"),
 ]
 
 

@@ -24,6 +24,7 @@ enum class Kind : std::uint32_t {
   kRegionList,
   kServer,
   kView,
+  kSessionList,
 };
 
 /// Base of every handle, at its beginning.

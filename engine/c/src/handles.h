@@ -9,12 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include <remora/c/administration.h>
 #include <remora/c/engine.h>
 #include <remora/c/memory.h>
 #include <remora/c/queue.h>
 #include <remora/c/region.h>
 #include <remora/c/server.h>
 #include <remora/c/session.h>
+#include <remora/engine/administration.h>
 #include <remora/engine/engine.h>
 #include <remora/engine/region.h>
 #include <remora/engine/server.h>
@@ -85,6 +87,12 @@ struct remora_slots : remora::c::Handle {
 struct remora_region_list
     : remora::c::Holder<remora::c::Kind::kRegionList, std::vector<remora::RegionInfo>> {
   static constexpr remora::Operation kName{"remora_region_list"};
+  using Holder::Holder;
+};
+
+struct remora_session_list
+    : remora::c::Holder<remora::c::Kind::kSessionList, std::vector<remora::SessionInfo>> {
+  static constexpr remora::Operation kName{"remora_session_list"};
   using Holder::Holder;
 };
 

@@ -354,4 +354,73 @@ Result<RegionInfo> Session::resize_region(std::string_view name, std::uint64_t s
   });
 }
 
+Result<std::chrono::nanoseconds> Session::ping() const {
+  std::uint64_t took_ns = 0;
+  const Status done = carry_out(
+      [&](remora_error* error) { return remora_session_ping(state_->session, &took_ns, error); });
+  if (!done) return done.error();
+  return std::chrono::nanoseconds{took_ns};
+}
+
+Result<std::vector<SessionInfo>> Session::sessions() const {
+  remora_session_list* list = nullptr;
+  const Status asked = carry_out(
+      [&](remora_error* error) { return remora_session_sessions(state_->session, &list, error); });
+  if (!asked) return asked.error();
+  const std::unique_ptr<remora_session_list, void (*)(remora_session_list*)> owner{
+      list, [](remora_session_list* made) { remora_session_list_free(made); }};
+  std::vector<SessionInfo> found;
+  for (std::size_t i = 0; i < remora_session_list_count(list); ++i) {
+    remora_session_info info{};
+    info.size = sizeof(info);
+    const Status got = carry_out(
+        [&](remora_error* error) { return remora_session_list_get(list, i, &info, error); });
+    if (!got) return got.error();
+    found.push_back({.id = info.id,
+                     .client_name = info.client_name,
+                     .client_proven = info.client_proven == 1,
+                     .transport = static_cast<TransportKind>(info.transport),
+                     .peer = info.peer,
+                     .device = info.device,
+                     .age = std::chrono::milliseconds{info.age_ms},
+                     .open_regions = info.open_regions,
+                     .lost = info.lost == 1,
+                     .own = info.own == 1});
+  }
+  return found;
+}
+
+Status Session::end_session(std::uint64_t id) const {
+  return carry_out(
+      [&](remora_error* error) { return remora_session_end_session(state_->session, id, error); });
+}
+
+namespace {
+
+using DrainCall = int (*)(const remora_session*, remora_drain_state*, remora_error*);
+
+Result<DrainState> call_drain(DrainCall call, const remora_session* session) {
+  remora_drain_state state{};
+  state.size = sizeof(state);
+  const Status done = carry_out([&](remora_error* error) { return call(session, &state, error); });
+  if (!done) return done.error();
+  return DrainState{.draining = state.draining == 1,
+                    .remaining = std::chrono::milliseconds{state.remaining_ms},
+                    .sessions = state.sessions,
+                    .lost_sessions = state.lost_sessions,
+                    .open_regions = state.open_regions};
+}
+
+}  // namespace
+
+Result<DrainState> Session::drain() const {
+  return call_drain(remora_session_drain, state_->session);
+}
+Result<DrainState> Session::end_drain() const {
+  return call_drain(remora_session_end_drain, state_->session);
+}
+Result<DrainState> Session::drain_state() const {
+  return call_drain(remora_session_drain_state, state_->session);
+}
+
 }  // namespace remora::through_c

@@ -92,6 +92,12 @@ class Session {
   Result<RegionInfo> stat(std::string_view name) const;
   Status remove_region(std::string_view name, Removal removal = Removal::kIfUnused) const;
   Result<RegionInfo> resize_region(std::string_view name, std::uint64_t size_bytes) const;
+  Result<std::chrono::nanoseconds> ping() const;
+  Result<std::vector<SessionInfo>> sessions() const;
+  Status end_session(std::uint64_t id) const;
+  Result<DrainState> drain() const;
+  Result<DrainState> end_drain() const;
+  Result<DrainState> drain_state() const;
 
  private:
   struct State;

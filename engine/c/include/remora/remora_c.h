@@ -43,10 +43,11 @@
 /// REMORA_REASON_FORKED, and freeing it touches nothing of the parent's. The child opens an engine
 /// of its own.
 
-#include <remora/c/engine.h>   // IWYU pragma: export
-#include <remora/c/error.h>    // IWYU pragma: export
-#include <remora/c/memory.h>   // IWYU pragma: export
-#include <remora/c/queue.h>    // IWYU pragma: export
-#include <remora/c/region.h>   // IWYU pragma: export
-#include <remora/c/server.h>   // IWYU pragma: export
-#include <remora/c/session.h>  // IWYU pragma: export
+#include <remora/c/administration.h>  // IWYU pragma: export
+#include <remora/c/engine.h>          // IWYU pragma: export
+#include <remora/c/error.h>           // IWYU pragma: export
+#include <remora/c/memory.h>          // IWYU pragma: export
+#include <remora/c/queue.h>           // IWYU pragma: export
+#include <remora/c/region.h>          // IWYU pragma: export
+#include <remora/c/server.h>          // IWYU pragma: export
+#include <remora/c/session.h>         // IWYU pragma: export

@@ -38,7 +38,7 @@ enum remora_session_change {
   REMORA_SESSION_RESUMED = 2,      ///< connected again, with the same grants
   REMORA_SESSION_LOST = 3,         ///< ended for good: open its regions again
   REMORA_SESSION_STALE = 4,        ///< ended: the server runs with new memory
-  REMORA_SESSION_DRAIN = 5         ///< the server is about to stop
+  REMORA_SESSION_DRAIN = 5         ///< the server is about to stop, or is being drained
 };
 
 /// A change of one session, for a remora_session_handler.
