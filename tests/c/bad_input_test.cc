@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <stdexcept>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
@@ -15,6 +16,8 @@
 #include <vector>
 
 #include <remora/remora_c.h>
+
+#include "support/eventually.h"
 
 namespace remora::test {
 namespace {
@@ -303,6 +306,60 @@ TEST_F(BadInputTest, WrongArgumentsOfCallsWithManyPairs) {
   expect(REMORA_ACCESS_REFUSED, read(region_, pairs.data(), 2, each.data()), "revoked");
   EXPECT_EQ(each[1].code, REMORA_ACCESS_REFUSED);
   EXPECT_EQ(each[1].reason, REMORA_REASON_REVOKED);
+}
+
+/// What has come to callbacks that throw.
+struct Throwing {
+  std::atomic<int> lines{0};
+  std::atomic<int> logged{0};  ///< lines that say that a callback threw
+  std::atomic<int> events{0};
+  std::atomic<int> notices{0};
+};
+
+// No exception of a callback ends the process, the session or the thread that makes the calls.
+TEST_F(BadInputTest, ExceptionsOfCallbacksAreCaughtAndLogged) {
+  Throwing seen;
+  ASSERT_EQ(remora_set_log_line_handler(
+                [](void* context, const remora_log_line* line) {
+                  auto& all = *static_cast<Throwing*>(context);
+                  if (std::strcmp(line->event, "callback.threw") == 0) ++all.logged;
+                  if (++all.lines == 1) throw std::runtime_error{"the handler of the log"};
+                },
+                &seen, REMORA_LOG_INFO, &error_),
+            REMORA_OK);
+  ASSERT_EQ(remora_server_on_notice(
+                server_, "demo",
+                [](void* context, const remora_notice* /*notice*/) {
+                  ++static_cast<Throwing*>(context)->notices;
+                  throw 7;
+                },
+                &seen, &error_),
+            REMORA_OK);
+  remora_engine_options options;
+  ASSERT_EQ(remora_engine_options_init(&options, sizeof(options)), REMORA_OK);
+  options.session_context = &seen;
+  options.on_session = [](void* context, const remora_session_event* /*event*/) {
+    ++static_cast<Throwing*>(context)->events;
+    throw std::runtime_error{"the handler of sessions"};
+  };
+  remora_engine* engine = nullptr;
+  remora_session* session = nullptr;
+  ASSERT_EQ(remora_engine_open(&options, &engine, &error_), REMORA_OK);
+  ASSERT_EQ(remora_engine_connect(engine, uri("").c_str(), &session, &error_), REMORA_OK);
+  for (int round = 1; round <= 2; ++round) {
+    EXPECT_EQ(remora_region_write_notify(region_, 0, "x", 1, nullptr, 1, 0, &error_), REMORA_OK);
+    EXPECT_EQ(remora_session_drain(session, nullptr, &error_), REMORA_OK);
+    EXPECT_EQ(remora_session_end_drain(session, nullptr, &error_), REMORA_OK);
+    EXPECT_TRUE(eventually([&] { return seen.events == round && seen.notices == round; }));
+  }
+  EXPECT_TRUE(eventually([&] { return seen.logged == 4; })) << seen.logged;
+  EXPECT_GT(seen.lines, 4) << "the log goes on after its handler has thrown";
+  EXPECT_EQ(remora_session_connected(session), 1);
+  EXPECT_EQ(write(region_), REMORA_OK);
+  ASSERT_EQ(remora_set_log_line_handler(nullptr, nullptr, REMORA_LOG_WARNING, &error_), REMORA_OK);
+  ASSERT_EQ(remora_server_on_notice(server_, "demo", nullptr, nullptr, &error_), REMORA_OK);
+  remora_session_free(session);
+  remora_engine_free(engine);
 }
 
 TEST_F(BadInputTest, RegionRemovedUnderWay) {
