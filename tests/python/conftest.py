@@ -30,7 +30,7 @@ CONFIGURATION = """\
 listen: {{address: "{host}", port: {port}}}
 transports: {{rdma: {rdma}, shm: {shm}, tcp: {tcp}}}
 pool: {{size: {pool}MiB, piece: 4MiB, huge_pages: never}}
-auth: none
+{access}
 """
 
 
@@ -45,8 +45,9 @@ def pytest_sessionstart(session):
 class Server:
     """remora-server in a process of its own."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, access="auth: none"):
         self.folder = pathlib.Path(folder)
+        self.access = access
         self.port = 0
         self.start()
 
@@ -57,7 +58,7 @@ class Server:
             wanted["tcp"] = "required"  # for clients that ask for it
         configuration = self.folder / "server.yaml"
         configuration.write_text(CONFIGURATION.format(
-            host=HOST, port=self.port, pool=os.environ.get("REMORA_POOL_MIB", "128"), **wanted))
+            host=HOST, port=self.port, access=self.access, pool=os.environ.get("REMORA_POOL_MIB", "128"), **wanted))
         port_file = self.folder / "port"
         port_file.unlink(missing_ok=True)
         self.log = self.folder / "server.log"

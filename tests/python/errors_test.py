@@ -3,14 +3,16 @@
 import gc
 import os
 import pickle
+import random
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 import pytest
 import remora
-from conftest import HOST, TRANSPORT, WAIT_S, create, reads_need_the_server
+from conftest import HOST, TRANSPORT, WAIT_S, Server, create, reads_need_the_server
 from remora import _native
 
 
@@ -39,6 +41,37 @@ def test_wrong_options(server):
     raised(remora.InvalidArgumentError, remora.connect, server.uri, rails="0")
     error = raised(remora.NotFoundError, remora.connect, server.uri, key_file="/nowhere/key")
     assert "/nowhere/key" in str(error) and isinstance(error, LookupError)
+
+
+def test_keys(runtime, tmp_path):
+    """A server with keys: the client's own, another one, none, one that others may read."""
+    keys = {name: random.randbytes(32).hex() for name in ("root", "user")}
+    for name, key in keys.items():
+        path = tmp_path / name
+        path.touch(0o600)
+        path.write_text(key + "\n")
+    server = Server(tempfile.mkdtemp(dir=runtime), "auth: keys\nclients:\n" + "".join(
+        f"  - {{name: {name}, key: {key}, create: true, admin: {str(name == 'root').lower()}}}\n"
+        for name, key in keys.items()))
+    try:
+        for refused in ({"key_hex": random.randbytes(32).hex()}, {}):
+            error = raised(remora.ConnectionRefusedError, remora.connect, server.uri,
+                           client_name="root", **refused)
+            assert error.reason == remora.Reason.AUTHENTICATION, error
+        with remora.connect(server.uri, client_name="root", key_file=tmp_path / "root") as root, \
+                remora.connect(server.uri, client_name="user", key_hex=keys["user"]) as user:
+            create(user, "own").write(0, b"of the user")
+            assert user.ping() > 0
+            for call in (user.sessions, user.drain, user.end_drain, user.drain_state,
+                         lambda: user.end_session(1)):
+                raised(remora.NoRightError, call)
+            assert {each.client_name: each.client_proven for each in root.sessions()} == {
+                "root": True, "user": True}
+        (tmp_path / "root").chmod(0o644)
+        raised(remora.PermissionDeniedError, remora.connect, server.uri, client_name="root",
+               key_file=tmp_path / "root")
+    finally:
+        server.stop()
 
 
 def test_nothing_listens():

@@ -12,7 +12,7 @@ import weakref
 
 import pytest
 import remora
-from conftest import create, reads_need_the_server
+from conftest import WAIT_S, create, reads_need_the_server
 
 
 def test_bytes_round_trip(region):
@@ -443,6 +443,53 @@ def test_control_requests(client):
     assert client.transport in client.server.transports
     assert client.connected and client.transport.name.lower() in str(client.status()).lower()
     assert "remora_client_" in client.metrics()
+
+
+def session_of(client, name):
+    found, = (each for each in client.sessions() if each.client_name == name)
+    return found
+
+
+def test_administration(own_server):
+    with remora.connect(own_server.uri, client_name="admin") as admin, \
+            remora.connect(own_server.uri, client_name="other") as other:
+        assert 0 < admin.ping() < 60
+        region = create(other, "administered")
+        listed = session_of(admin, "other")
+        assert (listed.transport, listed.open_regions) == (other.transport, 1)
+        assert listed.peer and listed.age >= 0
+        assert not (listed.own or listed.lost or listed.client_proven)
+        own = session_of(admin, "admin")
+        assert own.own and [each.id for each in admin.sessions()] == sorted([own.id, listed.id])
+
+        assert not admin.drain_state().draining
+        state = admin.drain()
+        assert state.draining and state.remaining > 0
+        assert (state.sessions, state.lost_sessions, state.open_regions) == (1, 0, 1)
+        with pytest.raises(remora.BusyError) as refused:
+            other.open_region(region.name)
+        assert refused.value.reason == remora.Reason.DRAINING
+        region.write(0, b"open")
+        assert admin.end_drain() == remora.DrainState(False, 0.0, 1, 0, 1)
+        other.open_region(region.name).close()
+
+        for wrong in (0, own.id ^ 1):
+            with pytest.raises(remora.NotFoundError):
+                admin.end_session(wrong)
+        with pytest.raises(remora.InvalidArgumentError):
+            admin.end_session(own.id)
+        with pytest.raises(OverflowError):
+            admin.end_session(-1)
+        admin.end_session(listed.id)
+        assert [each.client_name for each in admin.sessions()] == ["admin"]
+        until = time.monotonic() + WAIT_S
+        while other.connected:  # over shm the client can write until it has learned of the end
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        with pytest.raises(remora.Error):
+            region.write(0, b"gone")
+    with pytest.raises(remora.ClosedError):
+        admin.ping()
 
 
 def test_region_properties(region):

@@ -25,10 +25,12 @@ from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
 from .queue import Queue
 from .region import Region
-from .types import Lifetime, RegionInfo, Removal, Rights, ServerInfo, Transport
+from .types import (DrainState, Lifetime, RegionInfo, Removal, Rights, ServerInfo, SessionInfo,
+                    Transport)
 
-__all__ = ["AsyncQueue", "Client", "Completion", "Lifetime", "Queue", "Region", "RegionInfo",
-           "Removal", "Rights", "ServerInfo", "Transport", "connect", *_errors]
+__all__ = ["AsyncQueue", "Client", "Completion", "DrainState", "Lifetime", "Queue", "Region",
+           "RegionInfo", "Removal", "Rights", "ServerInfo", "SessionInfo", "Transport", "connect",
+           *_errors]
 
 #: The version of libremora.so.0.
 __version__ = _text(_lib.remora_version())

@@ -11,7 +11,8 @@ from typing import Any
 from . import errors
 from ._native import NULL, Handle, check, ffi, lib, nanoseconds, new_error, place, sized, text
 from .region import Region
-from .types import Lifetime, RegionInfo, Removal, Rights, ServerInfo, Transport
+from .types import (DrainState, Lifetime, RegionInfo, Removal, Rights, ServerInfo, SessionInfo,
+                    Transport)
 
 __all__ = ["Client", "connect"]
 
@@ -148,6 +149,51 @@ class Client:
         check(self._session.call(lib.remora_session_remove_region, name.encode(), removal, error),
               error)
 
+    # The administration of the server. All but ping() need the right `clients[].admin`, where the
+    # server's clients have keys: NoRightError. An older server: UnsupportedError.
+
+    def ping(self) -> float:
+        """Seconds until the server's control thread has answered, without waiting for requests of
+        other clients. Errors: ConnectionLostError, also while the client connects again."""
+        took, error = ffi.new("uint64_t*"), new_error()
+        check(self._session.call(lib.remora_session_ping, took, error), error)
+        return took[0] / 1e9  # type: ignore[no-any-return]
+
+    def sessions(self) -> list[SessionInfo]:
+        """The server's sessions, sorted by id, also those that wait for their clients. Errors:
+        NoRightError, UnsupportedError."""
+        made, error = place("session_list"), new_error()
+        check(self._session.call(lib.remora_session_sessions, made, error), error)
+        info = sized("remora_session_info")
+        found = []
+        for index in range(lib.remora_session_list_count(made[0])):
+            check(lib.remora_session_list_get(made[0], index, info, error), error)
+            found.append(SessionInfo.of(info))
+        return found
+
+    def end_session(self, id: int) -> None:
+        """Ends the session `id`, a SessionInfo.id, which its client cannot resume. On return no
+        request of it reaches memory. Its client may open regions again, in a new session. Errors:
+        NotFoundError, InvalidArgumentError (the session of this client), NoRightError,
+        UnsupportedError."""
+        error = new_error()
+        check(self._session.call(lib.remora_session_end_session, id, error), error)
+
+    def drain(self) -> DrainState:
+        """Begins a drain: the server tells each session that it should leave, and refuses to create,
+        open and fence regions, for every client: BusyError with Reason.DRAINING. Open regions stay
+        open, and the server ends no session by itself. A restart ends the drain. Errors:
+        NoRightError, UnsupportedError."""
+        return self._drain(lib.remora_session_drain)
+
+    def end_drain(self) -> DrainState:
+        """Ends the drain: regions can be created and opened again. Errors: as drain()."""
+        return self._drain(lib.remora_session_end_drain)
+
+    def drain_state(self) -> DrainState:
+        """The present state; changes nothing. Errors: as drain()."""
+        return self._drain(lib.remora_session_drain_state)
+
     # The connection. None of these waits for the server.
 
     @property
@@ -198,6 +244,12 @@ class Client:
                               f"{name!r} is no name of a region: 1 to 64 of A-Z a-z 0-9 . _ -")
         server, mark, query = self._uri.partition("?")
         return f"{server.rstrip('/')}/{name}{mark}{query}".encode()
+
+    def _drain(self, call: Any) -> DrainState:
+        """A request about the server's drain, which fills in its state."""
+        state, error = sized("remora_drain_state"), new_error()
+        check(self._session.call(call, state, error), error)
+        return DrainState.of(state)
 
     def _text(self, call: Any) -> str:
         """A text of the engine's."""

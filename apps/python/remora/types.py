@@ -8,7 +8,8 @@ from typing import Any
 
 from ._native import text
 
-__all__ = ["Lifetime", "RegionInfo", "Removal", "Rights", "ServerInfo", "Transport"]
+__all__ = ["DrainState", "Lifetime", "RegionInfo", "Removal", "Rights", "ServerInfo",
+           "SessionInfo", "Transport"]
 
 
 class Transport(enum.IntEnum):
@@ -98,3 +99,56 @@ class ServerInfo:
                    pool_size=info.pool_bytes, pool_free=info.pool_free_bytes,
                    transports=frozenset(each for each in Transport
                                         if info.transports >> each.value & 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionInfo:
+    """A session of a server, as an administrator of the server sees it."""
+
+    id: int
+    client_name: str
+    #: By its key.
+    client_proven: bool
+    transport: Transport
+    #: The client's address or process, by the transport.
+    peer: str
+    #: The server's RDMA device; "" over shm and tcp.
+    device: str
+    #: Seconds since its connection was accepted; a resumption makes a new one.
+    age: float
+    #: A region that is open twice counts twice.
+    open_regions: int
+    #: Whether it waits for its client to resume it.
+    lost: bool
+    #: Whether it is the session that has asked.
+    own: bool
+
+    @classmethod
+    def of(cls, info: Any) -> SessionInfo:
+        """Of a `remora_session_info` that a call has filled in."""
+        return cls(id=info.id, client_name=text(info.client_name),
+                   client_proven=bool(info.client_proven), transport=Transport(info.transport),
+                   peer=text(info.peer), device=text(info.device), age=info.age_ms / 1000,
+                   open_regions=info.open_regions, lost=bool(info.lost), own=bool(info.own))
+
+
+@dataclasses.dataclass(frozen=True)
+class DrainState:
+    """The progress of a server's drain."""
+
+    draining: bool
+    #: Seconds of the server's limits.drain_timeout that are left.
+    remaining: float
+    #: With a client, without the session that asks.
+    sessions: int
+    #: Those that wait for their clients to resume them.
+    lost_sessions: int
+    #: Of all sessions.
+    open_regions: int
+
+    @classmethod
+    def of(cls, state: Any) -> DrainState:
+        """Of a `remora_drain_state` that a call has filled in."""
+        return cls(draining=bool(state.draining), remaining=state.remaining_ms / 1000,
+                   sessions=state.sessions, lost_sessions=state.lost_sessions,
+                   open_regions=state.open_regions)

@@ -10,5 +10,8 @@ static void remora_py_end_region(remora_region** place) { remora_region_free(*pl
 static void remora_py_end_region_list(remora_region_list** place) {
   remora_region_list_free(*place);
 }
+static void remora_py_end_session_list(remora_session_list** place) {
+  remora_session_list_free(*place);
+}
 static void remora_py_end_queue(remora_queue** place) { remora_queue_free(*place); }
 static void remora_py_end_text(char** place) { remora_free(*place); }
