@@ -38,6 +38,7 @@ test_packages=(
   "${man_packages[@]}"
   clang-format-14 clang-tidy-14 shellcheck python3 python3-yaml
   python3-pytest python3-numpy python3-wheel mypy
+  python3-protobuf python3-grpcio  # beside which the wheel of apps/python is loaded
   prometheus valgrind iproute2 procps tmux faketime
   abigail-tools
   chromium fonts-dejavu-core

@@ -94,21 +94,105 @@ def test_installation(tmp_path):
     assert out.startswith(f"{site}/remora/") and (site / "remora/py.typed").is_file()
 
 
-def test_wheel(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder with the files of the wheel."""
     if not importlib.util.find_spec("wheel"):
         pytest.skip("python3-wheel is not installed")
+    folder = tmp_path_factory.mktemp("wheel")
     path = run(sys.executable, PACKAGE / "build_wheel.py", "--build", BUILD, "--output",
-               tmp_path).strip()
+               folder).strip()
     with zipfile.ZipFile(path) as wheel:
-        names = wheel.namelist()
-        wheel.extractall(tmp_path / "site")
+        wheel.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_wheel(site):
     version = remora.__version__
-    assert {"remora/_remora.abi3.so", "remora/libremora.so.0", "remora/py.typed",
-            f"remora-{version}.dist-info/RECORD"} <= set(names)
-    out = run(sys.executable, "-B", "-c", PROGRAM, env={"PYTHONPATH": str(tmp_path / "site")})
-    assert out == f"{tmp_path}/site/remora/__init__.py {version}\n"
-    used = run("ldd", tmp_path / "site/remora/_remora.abi3.so")
-    assert f"{tmp_path}/site/remora/libremora.so.0" in used
+    for name in ("remora/_remora.abi3.so", "remora/libremora.so.0", "remora/py.typed",
+                 f"remora-{version}.dist-info/RECORD"):
+        assert (site / name).is_file(), name
+    out = run(sys.executable, "-B", "-c", PROGRAM, env={"PYTHONPATH": str(site)})
+    assert out == f"{site}/remora/__init__.py {version}\n"
+    used = run("ldd", site / "remora/_remora.abi3.so")
+    assert f"{site}/remora/libremora.so.0" in used
+
+
+BESIDE = """
+import concurrent.futures, itertools, sys
+site, uri, *order = sys.argv[1:]
+numbers = itertools.count()
+
+def protobuf():
+    from google.protobuf import struct_pb2
+    from google.protobuf.internal import api_implementation
+    assert api_implementation.Type() == "cpp", api_implementation.Type()
+    message = struct_pb2.Struct()
+    message.update({"name": "beside", "numbers": [1, 2, 3]})
+    assert struct_pb2.Struct.FromString(message.SerializeToString()) == message
+    return message
+
+def grpc():
+    import grpc
+    from google.protobuf import struct_pb2
+    encode, decode = struct_pb2.Struct.SerializeToString, struct_pb2.Struct.FromString
+    echo = grpc.unary_unary_rpc_method_handler(lambda request, _: request, decode, encode)
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("tests.Echo", {"Say": echo}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        say = channel.unary_unary("/tests.Echo/Say", encode, decode)
+        assert say(protobuf(), timeout=60) == protobuf()
+    server.stop(None).wait()
+
+def numpy():
+    import numpy
+    assert (numpy.ones((64, 64)) @ numpy.ones((64, 64)) == 64).all()
+
+def remora():
+    import remora
+    assert remora.__file__.startswith(site)
+    with remora.connect(uri) as client:
+        name = f"beside-{len(order)}-{order[0]}-{next(numbers)}"
+        client.create_region(name, 1 << 16, lifetime=remora.Lifetime.SESSION,
+                             shm="transport=shm" in uri)
+        with client.open_region(name) as region, region.queue() as queue:
+            region.write(0, b"beside")
+            assert region.read(0, 6) == b"beside" and client.stat(name).open_count == 1
+            for number in range(64):
+                queue.fetch_add(8, 1)
+            assert all(each.ok for each in queue) and region.fetch_add(8, 0) == 64
+        try:
+            client.open_region("none")
+        except remora.UnknownRegionError:
+            return
+        sys.exit("a region that is not there was opened")
+
+for name in order * 2:
+    globals()[name]()
+print("all work")
+"""
+
+
+@pytest.mark.parametrize("order", [["remora", "protobuf", "grpc"], ["grpc", "protobuf", "remora"],
+                                   ["numpy", "remora"], ["protobuf", "remora", "numpy"]], ids="-".join)
+def test_wheel_beside_other_packages(site, server, order):
+    """protobuf by its module in C++, which loads the same shared library of protobuf, and grpc, which
+    brings a server and threads: whichever is loaded first, all of them work before and after."""
+    modules = {"protobuf": "google.protobuf", "grpc": "grpc", "numpy": "numpy", "remora": "remora"}
+    for name in order:
+        try:
+            there = importlib.util.find_spec(modules[name])
+        except ModuleNotFoundError:  # of the package that it is in
+            there = None
+        if not there:
+            pytest.skip(f"{name} is not installed: ci/setup.sh test")
+    environment = {"PYTHONPATH": str(site), "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "cpp",
+                   "REMORA_RUNTIME_DIR": os.environ["REMORA_RUNTIME_DIR"]}
+    out = run(sys.executable, "-B", "-c", BESIDE, site, server.uri, *order, env=environment)
+    assert out == "all work\n"
 
 
 def test_bench_says_what_it_leaves_out(server):
