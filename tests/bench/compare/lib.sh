@@ -10,10 +10,15 @@ say() { printf 'compare: %s\n' "$*" >&2; }
 die() { say "error: $*"; exit 2; }
 
 check_build() {
-  local program
-  for program in ratio_table side_remora bench_shm_vs_memcpy; do
-    [[ -x $build/tests/bench/$program ]] ||
-      die "there is no $build/tests/bench/$program: cmake --preset release && cmake --build --preset release"
+  local program programs=(tests/bench/ratio_table)
+  if [[ ${sections[*]} == nbd ]]; then
+    programs+=(apps/remora-server)
+  else
+    programs+=(tests/bench/side_remora tests/bench/bench_shm_vs_memcpy)
+  fi
+  for program in "${programs[@]}"; do
+    [[ -x $build/$program ]] ||
+      die "there is no $build/$program: cmake --preset release && cmake --build --preset release"
   done
   (($(nproc) >= 2)) || die "two processors are needed, one for each side"
   work=$(mktemp -d)

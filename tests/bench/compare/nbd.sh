@@ -35,10 +35,10 @@ nbd_rows() {
   [[ $transport == shm ]] || goal='>=0.85'
   for op in read write; do
     nbd_row "$transport" "$op" 4096 32 ops/s "$goal"
-    nbd_row "$transport" "$op" 1048576 8 ops/s '>=0.9'
+    nbd_row "$transport" "$op" 1048576 8 MiB/s '>=0.9'
     nbd_row "$transport" "$op" 4096 1 ns -
     nbd_row "$transport" "qemu-$op" 4096 32 ops/s "$goal"
-    nbd_row "$transport" "qemu-$op" 1048576 8 ops/s '>=0.9'
+    nbd_row "$transport" "qemu-$op" 1048576 8 MiB/s '>=0.9'
   done
 }
 # nbd_row TRANSPORT OP SIZE DEPTH UNIT GOAL
@@ -100,7 +100,7 @@ nbd_work() {
     --output-format=json "$@"
 }
 
-# nbd_measure SIDE JOB: the mean rate, or the median time. fio needs a second to be steady.
+# nbd_measure SIDE JOB: the mean rate, or the median time. A rate of blocks of 1 MiB is in MiB/s. fio needs a second to be steady.
 nbd_measure() {
   local side=$1 op size depth unit report=$work/nbd_fio.json
   read -r op size depth unit <<<"$2"
