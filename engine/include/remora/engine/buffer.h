@@ -150,6 +150,12 @@ class Target {
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
   /// For the engine; null: the bytes are not registered.
   [[nodiscard]] detail::LocalMemory* memory() const noexcept { return memory_; }
+  /// A part of these bytes, in the same memory. It must be within them.
+  [[nodiscard]] Target part(std::size_t offset, std::size_t length_bytes) const noexcept {
+    Target part{bytes_.subspan(offset, length_bytes)};
+    part.memory_ = memory_;
+    return part;
+  }
 
  private:
   std::span<std::byte> bytes_;  ///< null with memory: not within the memory
@@ -190,6 +196,12 @@ class Source {
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
   /// For the engine; null: the bytes are not registered.
   [[nodiscard]] detail::LocalMemory* memory() const noexcept { return memory_; }
+  /// As Target::part().
+  [[nodiscard]] Source part(std::size_t offset, std::size_t length_bytes) const noexcept {
+    Source part{bytes_.subspan(offset, length_bytes)};
+    part.memory_ = memory_;
+    return part;
+  }
 
  private:
   std::span<const std::byte> bytes_;  ///< as in Target
