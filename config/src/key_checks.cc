@@ -51,4 +51,30 @@ bool is_file_name(std::string_view value) {
   return !value.empty() && value.find('\0') == std::string_view::npos;
 }
 
+bool is_absolute_path(std::string_view value) {
+  return is_file_name(value) && value.starts_with('/');
+}
+
+bool is_cluster_file(std::string_view value) {
+  constexpr std::string_view kEnding = ".json";
+  const std::size_t name = value.rfind('/') + 1;
+  return is_absolute_path(value) && value.ends_with(kEnding) &&
+         value.size() - name > kEnding.size();
+}
+
+bool is_etcd_endpoint(std::string_view value) {
+  for (const std::string_view scheme : {"http://", "https://"})
+    if (value.starts_with(scheme)) {
+      const std::string_view rest = value.substr(scheme.size());
+      return rest.find_first_of("/@?#, ") == std::string_view::npos && parse_endpoint(rest).ok();
+    }
+  return false;
+}
+
+bool is_advertised_address(std::string_view value) {
+  const auto endpoint = parse_endpoint(value);
+  return endpoint.ok() && endpoint->address != "0.0.0.0" && endpoint->address != "::" &&
+         value.find_first_of("/@?#, ") == std::string_view::npos;
+}
+
 }  // namespace remora::config

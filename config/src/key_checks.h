@@ -17,5 +17,12 @@ namespace remora::config {
 /// The name of a client, or kAnyClient.
 [[nodiscard]] bool is_access_client(std::string_view value);
 [[nodiscard]] bool is_file_name(std::string_view value);
+[[nodiscard]] bool is_absolute_path(std::string_view value);
+/// The file of a cluster: an absolute path that ends in ".json".
+[[nodiscard]] bool is_cluster_file(std::string_view value);
+/// "http://HOST:PORT" or "https://HOST:PORT".
+[[nodiscard]] bool is_etcd_endpoint(std::string_view value);
+/// An endpoint to which clients can connect: no address that stands for every address.
+[[nodiscard]] bool is_advertised_address(std::string_view value);
 
 }  // namespace remora::config

@@ -18,5 +18,7 @@ namespace remora::config {
 [[nodiscard]] std::span<const Key> limit_keys();
 /// `log`, `metrics`.
 [[nodiscard]] std::span<const Key> report_keys();
+/// `cluster`.
+[[nodiscard]] std::span<const Key> cluster_keys();
 
 }  // namespace remora::config

@@ -53,6 +53,7 @@ constexpr std::array kRules{
                "it."},
     ReloadRule{"log.level", true, "For the next line."},
     ReloadRule{"log.format", false, "The log is opened at the start."},
+    ReloadRule{"cluster", false, "The server registers itself with what it has read at the start."},
     ReloadRule{"metrics", false, "The endpoint is bound at the start, with its credentials."},
 };
 constexpr ReloadRule kOther{"", false, "Read at the start alone."};

@@ -12,6 +12,7 @@
 #include <remora/config/units.h>
 
 #include "client_rules.h"
+#include "cluster_rules.h"
 #include "keys.h"
 #include "text.h"
 
@@ -193,6 +194,7 @@ void check_rules(const ServerConfig& config, Report& report) {
   check_regions(config, report);
   check_metrics(config, report);
   check_clients(config, report);
+  check_cluster(config, report);
 }
 
 Diagnostics validate(const ServerConfig& config) {

@@ -128,7 +128,7 @@ TEST(Examples, ServerShowsEveryKey) {
     if (path.starts_with("regions[]")) path = "regions[0]" + path.substr(9);
     // What is not set by default stands there as a comment.
     const bool keys = path.starts_with("clients[]") || path.find(".access[]") != path.npos ||
-                      path.starts_with("rdma.");
+                      path.starts_with("rdma.") || path.starts_with("cluster.");
     const bool set = !keys && (key.required || !key.standard.empty() || key.path == "auth");
     const std::string comment =
         (keys ? "" : "# ") + key.path.substr(key.path.rfind('.') + 1) + ": ";

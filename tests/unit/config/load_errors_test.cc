@@ -48,7 +48,7 @@ TEST(UnknownKey, OddOnesArePrintedSafely) {
             "f.yaml:2:1: a\\nb\\x1b: unknown key: valid here are listen, transports, rdma, "
             "pool, "
             "regions, auth, "
-            "clients, limits, log and metrics\n");
+            "clients, limits, log, metrics and cluster\n");
   EXPECT_TRUE(faults(with_pool("\"" + std::string(1000, 'k') + "\": 1\n"))
                   .starts_with("f.yaml:2:1: " + std::string(60, 'k') + "...: unknown key"));
 }

@@ -236,7 +236,7 @@ TEST(Environment, KeysAreNotReplaced) {
   EXPECT_EQ(
       faults(with_pool("${A}: none\n"), {{"A", "auth"}}),
       "f.yaml:2:1: ${A}: unknown key: valid here are listen, transports, rdma, pool, regions, "
-      "auth, clients, limits, log and metrics\n");
+      "auth, clients, limits, log, metrics and cluster\n");
 }
 
 TEST(Environment, ProcessEnvironmentIsTheDefault) {

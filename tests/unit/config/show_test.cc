@@ -95,6 +95,7 @@ metrics:
   # password:                             # not set
   # password_file:                        # not set
   # allowed_hosts:                        # not set
+# cluster:                                # not set
 )");
 }
 
@@ -227,7 +228,7 @@ TEST(ServerKeys, AreDistinctAndDescribed) {
     const bool unset = key.path == "auth" || key.path == "clients[].quota" ||
                        key.path == "limits.session_memory" ||
                        key.path == "limits.registered_bytes_max" || key.path.starts_with("rdma.") ||
-                       key.path.find("key") != key.path.npos ||
+                       key.path.find("key") != key.path.npos || key.path.starts_with("cluster.") ||
                        (key.path.starts_with("metrics.") && key.path != "metrics.address");
     EXPECT_EQ(key.standard.empty(), group || key.required || unset) << key.path;
   }

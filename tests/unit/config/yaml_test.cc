@@ -151,7 +151,7 @@ TEST(YamlBounds, Nesting) {
   EXPECT_EQ(
       faults(std::string(32, '[') + std::string(32, ']')),
       "f.yaml:1:1: expected a map with the keys listen, transports, rdma, pool, regions, auth, "
-      "clients, limits, log and metrics, found a list\n");
+      "clients, limits, log, metrics and cluster, found a list\n");
 }
 
 // Inputs that took readers of YAML long before. The limit is the test's own time-out.
@@ -168,7 +168,7 @@ TEST(YamlRoot, MustBeAMap) {
   EXPECT_EQ(
       faults("just text\n"),
       "f.yaml:1:1: expected a map with the keys listen, transports, rdma, pool, regions, auth, "
-      "clients, limits, log and metrics, found text\n");
+      "clients, limits, log, metrics and cluster, found text\n");
 }
 
 TEST(YamlStyles, BlockFlowAndFoldedAreTheSame) {

@@ -275,6 +275,26 @@ struct Metrics {
   friend bool operator==(const Metrics&, const Metrics&) = default;
 };
 
+/// The cluster in which a server registers itself. The engine does not read it: the program
+/// remora-server does. A `server` that is empty: in none.
+struct Cluster {
+  std::string server{};  ///< see is_region_name(), as `name` and `failure_domain`
+  std::string name{};
+  std::vector<std::string> etcd{};  ///< "http://HOST:PORT" or "https://HOST:PORT"
+  std::string file{};               ///< of one host, in place of etcd; absolute, ends in ".json"
+  std::string failure_domain{};     ///< empty: the server alone
+  /// `HOST:PORT`, where clients connect; empty: `listen.address` and its port.
+  std::vector<std::string> advertise{};
+  // Absolute paths, which the program reads when it connects to etcd.
+  std::string tls_ca_file{};
+  std::string tls_certificate_file{};
+  std::string tls_key_file{};
+  std::string user{};
+  std::string password_file{};
+
+  friend bool operator==(const Cluster&, const Cluster&) = default;
+};
+
 /// Where a value was written.
 struct Origin {
   std::string file{};         ///< as it was given to load_server() or parse_server()
@@ -301,6 +321,7 @@ struct ServerConfig {
   Limits limits{};
   Log log{};
   Metrics metrics{};
+  Cluster cluster{};
   /// Filled by load_server() for show(); nothing else reads it.
   Origins origins{};
 };
