@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that each top-level folder includes and links only folders below it.
 
-    result <- { verbs, config, metrics } <- engine <- engine/c <- apps
+    result <- { verbs, config, metrics } <- engine <- { engine/c, engine/volume } <- apps
 
 and, inside engine/src, that includes point down only:
 
@@ -33,7 +33,8 @@ MAY_KNOW = {
     "metrics": {"result"},
     "engine": {"result", "verbs", "config", "metrics"},
     "engine/c": {"result", "config", "metrics", "engine"},
-    "apps": {"result", "verbs", "config", "metrics", "engine", "engine/c", "remora"},
+    "engine/volume": {"result", "config", "metrics", "engine"},
+    "apps": {"result", "verbs", "config", "metrics", "engine", "engine/c", "engine/volume", "remora"},
 }
 # A layer of engine/src, and the layers it may include besides itself. A file of transport/ itself is
 # of the seam, which every transport may include; the transports do not know each other.
@@ -66,7 +67,7 @@ VERBS_NAME = re.compile(
 # Headers that a public header must not bring into sources that include it.
 PRIVATE_THIRD_PARTY = re.compile(
     r"^(tbb/|oneapi/|yaml-cpp/|prometheus/|google/protobuf/|spdlog/|fmt/|httplib\.h|nlohmann/"
-    r"|openssl/|CLI/|hwloc)|\.pb\.h$")
+    r"|openssl/|CLI/|hwloc|curl/)|\.pb\.h$")
 # A thread that is not to be had is an error to hand on, and oneTBB's own workers end the process.
 STARTS_THREAD = re.compile(
     r"\bstd::j?thread\b\s*[{(]|\bstd::j?thread\s+\w+\s*[{(]|\bstd::(?:jthread|async)\b"
@@ -76,7 +77,7 @@ THREADS_IN = "verbs/result/include/remora/start_thread.h"
 ONETBB_IN = ("engine/src/client/datapath/helper_threads.h",
              "engine/src/client/datapath/helper_threads.cc")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-LINKED = re.compile(r"\bremora(?:::|_)(result|verbs|config|metrics|engine|remora|c)\b")
+LINKED = re.compile(r"\bremora(?:::|_)(result|verbs|config|metrics|engine|remora|c|volume)\b")
 SOURCE = (".h", ".hpp", ".cc", ".cpp", ".c")
 
 
@@ -85,6 +86,8 @@ def room_of(path):
         return "result"
     if path.startswith("engine/c/"):
         return "engine/c"
+    if path.startswith("engine/volume/"):
+        return "engine/volume"
     first = path.split("/", 1)[0]
     return first if first in MAY_KNOW else None
 
@@ -98,6 +101,8 @@ def room_of_include(name):
     parts = name.split("/")
     if name == "remora/remora_c.h" or parts[1] == "c":
         return "engine/c"
+    if parts[1] == "volume":
+        return "engine/volume"
     # <remora/remora.h> and its kin stand in engine/, and what applications test with.
     if len(parts) == 2 or parts[1] == "testing":
         return "engine"
@@ -190,7 +195,7 @@ def check_cmake(path, text):
         return
     for number, line in enumerate(text.split("\n"), 1):
         for other in LINKED.findall(line.split("#", 1)[0]):
-            other = "engine/c" if other == "c" else other
+            other = "engine/" + other if other in ("c", "volume") else other
             if other != room and other not in MAY_KNOW[room]:
                 yield number, f"{room} must not link {other}"
 
@@ -220,6 +225,9 @@ SEEDED = [
     ("engine/src/a.cc", "#include <remora/apps/cli.h>", "must not know"),
     ("engine/include/remora/engine/a.h", "#include <remora/verbs/device.h>", "shows verbs types"),
     ("engine/include/remora/engine/b.h", "#include <infiniband/verbs.h>", "belongs to verbs/"),
+    ("engine/src/e.cc", "#include <remora/volume/cluster.h>", "must not know"),
+    ("engine/c/src/a.cc", "#include <remora/volume/cluster.h>", "must not know"),
+    ("engine/volume/include/remora/volume/a.h", "#include <curl/curl.h>", "third party"),
     ("engine/src/b.cc", "#include <rdma/rdma_cma.h>", "belongs to verbs/"),
     ("engine/include/remora/engine/c.h", "struct ibv_mr;", "outside verbs/"),
     ("engine/src/c.h", "void f(struct rdma_cm_id* id);", "outside verbs/"),

@@ -12,12 +12,14 @@ build_packages=(
   libcpp-httplib-dev libssl-dev zlib1g-dev libbrotli-dev
   libexpected-dev libspdlog-dev libcli11-dev nlohmann-json3-dev
   libprotobuf-dev protobuf-compiler
-  libtbb-dev libhwloc-dev
+  libtbb-dev libhwloc-dev libcurl4-openssl-dev
   libjs-dygraphs
   curl jq
 )
 # What the test suites and the Python package are compiled with.
 suite_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3-cffi python3-dev)
+# The store of clusters, which tests start themselves.
+cluster_packages=(etcd-server etcd-client)
 # clang, with the run-time libraries of its sanitizers and libFuzzer: the other compilers of
 # .github/workflows/ci.yml, and what tests/fuzz is built with.
 clang14_packages=(clang-14 libclang-rt-14-dev)
@@ -36,6 +38,7 @@ test_packages=(
   "${clang14_packages[@]}"
   "${nbd_packages[@]}"
   "${man_packages[@]}"
+  "${cluster_packages[@]}"
   clang-format-14 clang-tidy-14 shellcheck python3 python3-yaml
   python3-pytest python3-numpy python3-wheel mypy
   python3-protobuf python3-grpcio  # beside which the wheel of apps/python is loaded
@@ -72,6 +75,7 @@ bench_packages=(
 # Packages that bring a daemon which is wanted as a program only, with what starts it at boot.
 declare -A daemon_units=(
   [prometheus]="multi-user.target.wants/prometheus.service"
+  [etcd-server]="multi-user.target.wants/etcd.service etcd2.service"
   [memcached]="multi-user.target.wants/memcached.service"
   [redis-server]="multi-user.target.wants/redis-server.service redis.service"
   [podman]="sockets.target.wants/podman.socket timers.target.wants/podman-auto-update.timer default.target.wants/podman.service default.target.wants/podman-auto-update.service default.target.wants/podman-restart.service"
@@ -90,6 +94,7 @@ Installs what is missing of the groups (default: build).
   bench   what tests/bench/compare.sh compares with
   suites  of test, what the test suites and the Python package are compiled with
   nbd     of test, what apps/nbdkit is built with, and programs that speak NBD
+  cluster of test, etcd, in which clusters keep their records
   man     of test, the manual pages, and what checks them and the schema of the configuration
   clang14, clang19  the compilers that .github/workflows/ci.yml uses besides g++
   package what ci/package.sh needs besides build, and ci/package_test.sh besides fresh and vm
@@ -115,6 +120,7 @@ packages_of() {
     bench) printf '%s\n' "${bench_packages[@]}" ;;
     suites) printf '%s\n' "${suite_packages[@]}" ;;
     nbd) printf '%s\n' "${nbd_packages[@]}" ;;
+    cluster) printf '%s\n' "${cluster_packages[@]}" ;;
     clang14) printf '%s\n' "${clang14_packages[@]}" ;;
     clang19) printf '%s\n' "${clang19_packages[@]}" ;;
     docker) printf '%s\n' "${docker_packages[@]}" ;;

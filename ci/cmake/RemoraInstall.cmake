@@ -11,10 +11,11 @@ set_target_properties(remora_remora PROPERTIES EXPORT_NAME remora)
 install(TARGETS remora_remora EXPORT remora COMPONENT development)
 
 set(REMORA_COMPONENTS "")
-foreach(component IN ITEMS result verbs config metrics engine c)
+foreach(component IN ITEMS result verbs config metrics engine c volume)
   if(TARGET remora_${component})
     list(APPEND REMORA_COMPONENTS ${component})
-    if(NOT component STREQUAL "c")  # a copy of the others, for programs that are not C++
+    # c is a copy of the others, for programs that are not C++; volume brings libcurl.
+    if(NOT component MATCHES "^(c|volume)$")
       target_link_libraries(remora_remora INTERFACE remora::${component})
     endif()
   endif()
@@ -45,6 +46,7 @@ _remora_external(fmt::fmt "find_dependency(fmt)" "fmt" "")
 _remora_external(nlohmann_json::nlohmann_json "find_dependency(nlohmann_json)" "" "")
 _remora_external(OpenSSL::Crypto "find_dependency(OpenSSL)" "libcrypto" "")
 _remora_external(OpenSSL::SSL "find_dependency(OpenSSL)" "libssl" "")
+_remora_external(CURL::libcurl "find_dependency(CURL)" "libcurl" "")
 _remora_external(ZLIB::ZLIB "find_dependency(ZLIB)" "zlib" "")
 
 # Sets `result` to the targets that `target` hands on to targets that link it, ours and others'.
@@ -179,7 +181,7 @@ foreach(component IN LISTS REMORA_COMPONENTS)
   endif()
 endforeach()
 set(_parts ${REMORA_COMPONENTS})
-list(REMOVE_ITEM _parts c)
+list(REMOVE_ITEM _parts c volume)
 list(TRANSFORM _parts PREPEND "remora-")
 list(REVERSE _parts)  # the engine first: a static linker wants users before what they use
 _remora_pc(remora "${PROJECT_DESCRIPTION}" "${_parts}" "" "")
@@ -188,7 +190,7 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
   "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}"
   COMPONENT development)
-foreach(folder IN ITEMS verbs config metrics engine engine/c apps apps/nbdkit apps/python)
+foreach(folder IN ITEMS verbs config metrics engine engine/c engine/volume apps apps/nbdkit apps/python)
   install(FILES "${PROJECT_SOURCE_DIR}/${folder}/README.md"
     DESTINATION "${CMAKE_INSTALL_DOCDIR}/${folder}" COMPONENT development)
   if(IS_DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/docs")

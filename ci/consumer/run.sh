@@ -154,6 +154,7 @@ declare -A unneeded=(
   [config]="prometheus-cpp Protobuf TBB PkgConfig"
   [metrics]="yaml-cpp Protobuf TBB"
   [engine]=""
+  [volume]=""
   [c]="tl-expected yaml-cpp prometheus-cpp Protobuf spdlog TBB OpenSSL PkgConfig"
 )
 for component in "${components[@]}"; do

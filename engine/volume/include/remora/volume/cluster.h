@@ -1,0 +1,86 @@
+#pragma once
+
+/// A cluster: its servers, and the records of its volumes. What is read here is a snapshot; a
+/// change compares what was read with what is there.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/result.h>
+#include <remora/volume/keys.h>
+#include <remora/volume/metadata_store.h>
+#include <remora/volume/open_store.h>
+#include <remora/volume/records.h>
+#include <remora/volume/uri.h>
+
+namespace remora::volume {
+
+/// A volume with all its groups, as one read found them.
+struct VolumeLayout {
+  VolumeRecord volume{};
+  std::string volume_value{};               ///< the JSON text: for Compare
+  std::vector<GroupRecord> groups{};        ///< [i].index == i, volume.group_count() of them
+  std::vector<std::string> group_values{};  ///< the JSON texts
+  /// Groups beyond group_count(), which an interrupted resize left.
+  std::vector<GroupRecord> extra_groups{};
+  std::vector<ServerRecord> servers{};  ///< registered at the moment, sorted by name
+  std::uint64_t generation = 0;         ///< of the cluster
+
+  [[nodiscard]] const ServerRecord* find_server(std::string_view name) const noexcept;
+  /// Where to connect for `member`: the server's present addresses, else those of the member.
+  [[nodiscard]] const std::vector<std::string>& addresses_of(const Member& member) const noexcept;
+};
+
+/// Copyable handle. Thread-safe. Each function blocks, at most for the time limit of the cluster in
+/// each request to its store. Errors: those of MetadataStore, and of records (records.h).
+class Cluster {
+ public:
+  static constexpr std::chrono::nanoseconds kLimit = std::chrono::seconds{5};
+
+  /// Makes no request yet. Errors: open_store().
+  static Result<Cluster> open(const VolumeUri& uri, const StoreOptions& options = {},
+                              std::chrono::nanoseconds limit = kLimit);
+  Cluster(std::shared_ptr<MetadataStore> store, std::string name,
+          std::chrono::nanoseconds limit = kLimit);
+
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] MetadataStore& store() const noexcept { return *store_; }
+  [[nodiscard]] const std::shared_ptr<MetadataStore>& shared_store() const noexcept {
+    return store_;
+  }
+  [[nodiscard]] const Keys& keys() const noexcept { return keys_; }
+  [[nodiscard]] std::chrono::nanoseconds limit() const noexcept { return limit_; }
+
+  /// The generation; makes one if the cluster has none. Errors beside the above: kBusy.
+  [[nodiscard]] Result<std::uint64_t> generation() const;
+  /// For a transaction: the cluster still has this generation.
+  [[nodiscard]] Compare generation_is(std::uint64_t generation) const;
+  /// Sorted by name.
+  [[nodiscard]] Result<std::vector<ServerRecord>> servers() const;
+  /// Sorted by name.
+  [[nodiscard]] Result<std::vector<VolumeRecord>> volumes() const;
+  /// Errors beside the above: kNotFound; kBusy (it is being created or removed, or that was
+  /// interrupted); kProtocol (a group is missing).
+  [[nodiscard]] Result<VolumeLayout> layout(std::string_view volume) const;
+  /// The same, also of a volume that is not ready; groups may be missing then.
+  [[nodiscard]] Result<VolumeLayout> remains(std::string_view volume) const;
+
+ private:
+  [[nodiscard]] Result<VolumeLayout> read(std::string_view volume) const;
+
+  std::shared_ptr<MetadataStore> store_;
+  std::string name_;
+  Keys keys_;
+  std::chrono::nanoseconds limit_;
+};
+
+/// The text of the generation's value, and back.
+[[nodiscard]] std::string generation_json(std::uint64_t generation);
+Result<std::uint64_t> parse_generation(std::string_view key, std::string_view json);
+
+}  // namespace remora::volume

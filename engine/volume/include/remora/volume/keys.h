@@ -1,0 +1,32 @@
+#pragma once
+
+/// The names of keys.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace remora::volume {
+
+/// The keys of one cluster. A value.
+class Keys {
+ public:
+  explicit Keys(std::string_view cluster);
+
+  /// The random number that an operator changes when the store is restored from a snapshot.
+  [[nodiscard]] std::string generation() const { return root_ + "generation"; }
+  [[nodiscard]] std::string servers() const { return root_ + "servers/"; }
+  [[nodiscard]] std::string server(std::string_view name) const;
+  [[nodiscard]] std::string volumes() const { return root_ + "volumes/"; }
+  [[nodiscard]] std::string volume(std::string_view name) const;
+  /// The prefix of the keys of a volume's groups.
+  [[nodiscard]] std::string groups(std::string_view volume) const;
+  [[nodiscard]] std::string group(std::string_view volume, std::uint64_t index) const;
+  /// The key of the claimed writer, with its lease.
+  [[nodiscard]] std::string writer(std::string_view volume) const;
+
+ private:
+  std::string root_;  ///< "/remora/CLUSTER/"
+};
+
+}  // namespace remora::volume

@@ -1,0 +1,49 @@
+#pragma once
+
+/// How a volume is opened, and what happens to it.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include <remora/engine/types.h>
+#include <remora/result.h>
+
+namespace remora::volume {
+
+enum class VolumeEventKind : std::uint8_t {
+  kGroupLost,         ///< its server has other memory: all bytes of the group are gone
+  kGroupUnreachable,  ///< the session with its server is lost, for now or for good
+  kGroupRevoked       ///< the grant on its region was revoked, or fenced
+};
+/// "group lost", "group unreachable" or "group revoked".
+[[nodiscard]] std::string_view to_string(VolumeEventKind kind) noexcept;
+
+struct VolumeEvent {
+  VolumeEventKind kind = VolumeEventKind::kGroupLost;
+  std::uint32_t group = 0;
+  std::string server{};          ///< the name of the member's server in the cluster
+  Error error{Code::kInternal};  ///< of the operation that noticed it
+};
+
+struct VolumeOptions {
+  /// What the grants on the regions carry.
+  Rights rights = Rights::kAll;
+  /// kAuto, kRdma or kTcp. Members are never opened over shm: a server cannot take a mapping away.
+  TransportKind transport = TransportKind::kAuto;
+  /// The deadline of operations and queues that are given none.
+  std::chrono::nanoseconds operation_deadline = std::chrono::seconds{10};
+  /// Opens the volume also if groups cannot be opened. Operations on such a group fail with the
+  /// error with which it could not be opened.
+  bool partial = false;
+  /// Called once for each kind and group of a volume, when an operation fails for that reason, by
+  /// the thread that gets the failure, before it gets it; while the volume is opened, for groups
+  /// that cannot be opened (`partial`). Any number of threads may call it at once. It must neither
+  /// throw nor use a queue of the volume. An idle volume notices nothing: SessionHandlers of the
+  /// engine tell of sessions at once.
+  std::function<void(const VolumeEvent&)> on_event{};
+};
+
+}  // namespace remora::volume

@@ -1,0 +1,33 @@
+#pragma once
+
+/// Sessions with the servers of a cluster, for control requests.
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/engine/engine.h>
+#include <remora/result.h>
+#include <remora/volume/records.h>
+
+namespace remora::volume {
+
+/// Tries each server once: one that cannot be reached costs its time limit once, however many
+/// groups it has. One thread.
+class MemberServers {
+ public:
+  explicit MemberServers(const Engine& engine) : engine_{engine} {}
+
+  /// Tries the addresses in order. The session is over rdma or tcp, as those of the data path are.
+  /// Errors: those of Engine::connect(), of the last address.
+  Result<Session> connect(const std::string& server, const std::vector<std::string>& addresses);
+
+ private:
+  Result<Session> connect_one(const std::string& address) const;
+
+  const Engine& engine_;
+  std::map<std::string, Result<Session>, std::less<>> sessions_;
+};
+
+}  // namespace remora::volume

@@ -1,0 +1,137 @@
+#include "volume_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "decided_commit.h"
+
+namespace remora::volume {
+namespace {
+
+constexpr std::size_t kGroupsOfTransaction = 100;
+
+Error changed_meanwhile(std::string_view volume) {
+  return Error{Code::kBusy, "volume that another client changes"}.with_subject(volume);
+}
+
+}  // namespace
+
+tl::unexpected<Failure> failure(const Error& error, std::string detail) {
+  return tl::unexpected<Failure>{Failure{error, std::move(detail)}};
+}
+
+std::vector<Compare> VolumeBuilder::conditions(const std::string& volume,
+                                               const std::string& volume_value) const {
+  return {cluster_.generation_is(generation_), {cluster_.keys().volume(volume), volume_value}};
+}
+
+Managed<Member> VolumeBuilder::make_region(const VolumeRecord& volume, std::uint64_t group,
+                                           const ServerRecord& server, RegionSpec spec) {
+  const auto session = servers_.connect(server.name, server.addresses);
+  if (!session) return failure(session.error(), "server " + server.name);
+  if (session->server().memory_id != server.memory_id)
+    return failure(
+        Error{Code::kStaleRegion, "record of a server"}.with_subject(server.name),
+        "the server at " + server.addresses.front() +
+            " has other memory than the record in the cluster says: wait until it has registered "
+            "itself again, and try again");
+  spec.name = region_name(volume.id, group, random_number());
+  spec.size_bytes = volume.group_bytes;
+  spec.block_bytes = volume.block_bytes;
+  const auto region = session->create_region(spec);
+  if (!region) {
+    // Without an answer the region may be there; by its name this client finds it.
+    if (region.error().code() == Code::kTimedOut || region.error().code() == Code::kConnectionLost)
+      static_cast<void>(session->remove_region(spec.name));
+    return failure(region.error(), "server " + server.name);
+  }
+  return Member{server.name,  server.addresses,    region->memory_id,
+                region->name, region->incarnation, MemberState::kInSync};
+}
+
+Managed<void> VolumeBuilder::make_regions(const VolumeRecord& volume, std::uint64_t first,
+                                          const std::vector<ServerRecord>& servers,
+                                          const Placement& placement,
+                                          const RegionSpec& template_spec,
+                                          const Progress& progress) {
+  const std::uint64_t all = placement.groups.size() * volume.copies;
+  std::uint64_t done = 0;
+  for (std::size_t i = 0; i < placement.groups.size(); ++i) {
+    GroupRecord& group = groups_.emplace_back();
+    group.index = first + i;
+    group.generation = generation_;
+    group.nonce = random_number();
+    for (const std::size_t server : placement.groups[i]) {
+      auto member = make_region(volume, group.index, servers[server], template_spec);
+      if (!member) return tl::unexpected<Failure>{member.error()};
+      group.members.push_back(std::move(*member));
+      if (progress) progress(++done, all);
+    }
+  }
+  return {};
+}
+
+Managed<void> VolumeBuilder::write_groups(const VolumeRecord& volume,
+                                          const std::string& volume_value) {
+  for (std::size_t at = 0; at < groups_.size(); at += kGroupsOfTransaction) {
+    Transaction transaction{conditions(volume.name, volume_value), {}};
+    const std::size_t end = std::min(groups_.size(), at + kGroupsOfTransaction);
+    for (std::size_t i = at; i < end; ++i)
+      transaction.changes.push_back(
+          {cluster_.keys().group(volume.name, groups_[i].index), to_json(groups_[i]), kNoLease});
+    const auto applied = commit_decided(cluster_, transaction);
+    if (!applied) return failure(applied.error());
+    if (!*applied) return failure(changed_meanwhile(volume.name));
+  }
+  return {};
+}
+
+std::string VolumeBuilder::undo(const VolumeRecord& volume, std::string& volume_value) {
+  VolumeRecord ours = volume;
+  ours.nonce = random_number();
+  std::string value = to_json(ours);
+  const auto frozen =
+      commit_decided(cluster_, {conditions(volume.name, volume_value),
+                                {{cluster_.keys().volume(volume.name), value, kNoLease}}});
+  if (!frozen || !*frozen)
+    return frozen ? "left behind: all regions, since the volume has changed meanwhile"
+                  : "left behind: all regions, since the store does not tell whether the volume "
+                    "uses them";
+  volume_value = std::move(value);
+  std::string left;
+  std::vector<std::string> keys;
+  for (const GroupRecord& group : groups_) {
+    keys.push_back(cluster_.keys().group(volume.name, group.index));
+    for (const Member& member : group.members) {
+      const auto session = servers_.connect(member.server, member.addresses);
+      const Status removed =
+          session ? session->remove_region(member.region) : Status{session.error()};
+      if (!removed && removed.error().code() != Code::kUnknownRegion)
+        left.append(left.empty() ? "left behind: " : ", ")
+            .append(member.region)
+            .append(" on ")
+            .append(member.server);
+    }
+  }
+  const Status removed = remove_group_keys(cluster_, conditions(volume.name, volume_value), keys);
+  // After another client's change, the keys are that client's.
+  if (!removed && removed.error().code() != Code::kBusy)
+    left.append(left.empty() ? "left behind: " : ", ").append("keys of groups in the store");
+  return left;
+}
+
+Status remove_group_keys(const Cluster& cluster, const std::vector<Compare>& conditions,
+                         const std::vector<std::string>& keys) {
+  for (std::size_t at = 0; at < keys.size(); at += kGroupsOfTransaction) {
+    Transaction transaction{conditions, {}};
+    const std::size_t end = std::min(keys.size(), at + kGroupsOfTransaction);
+    for (std::size_t i = at; i < end; ++i)
+      transaction.changes.push_back({keys[i], std::nullopt, kNoLease});
+    const auto applied = commit_decided(cluster, transaction);
+    if (!applied) return applied.error();
+    if (!*applied) return changed_meanwhile(conditions.back().key);
+  }
+  return ok_status();
+}
+
+}  // namespace remora::volume

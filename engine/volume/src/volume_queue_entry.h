@@ -1,0 +1,57 @@
+#pragma once
+
+/// The operations of a volume's queue.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <remora/engine/buffer.h>
+
+namespace remora::volume::detail {
+
+enum class VolumeOperation : std::uint8_t { kRead, kWrite, kZeroes, kFlush, kAtomic };
+
+/// One operation. Aligned, so that its address is one shift away from its index.
+struct alignas(64) VolumeQueueEntry {
+  VolumeQueueEntry* next = nullptr;
+  std::uint64_t tag = 0;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t length_bytes = 0;
+  // Next to each other: an operation that is taken sets them by one store.
+  std::uint32_t parts_left = 0;  ///< taken by queues of lanes, and not ended
+  VolumeOperation kind = VolumeOperation::kRead;
+  bool failed = false;
+  bool several = false;     ///< it is carried out in parts
+  bool all_posted = true;   ///< no further part follows
+  std::uint64_t index = 0;  ///< in the table of the queue; does not change
+  // Of an operation in parts:
+  std::uint64_t posted = 0;                       ///< bytes; of a flush: lanes
+  std::chrono::steady_clock::time_point until{};  ///< no part is posted after that
+  Target into{std::span<std::byte>{}};
+  Source from{std::span<const std::byte>{}};
+};
+
+/// First in, first out.
+struct VolumeQueueEntries {
+  VolumeQueueEntry* first = nullptr;
+  VolumeQueueEntry* last = nullptr;
+  std::size_t count = 0;
+
+  void append(VolumeQueueEntry& entry) noexcept {
+    entry.next = nullptr;
+    (first == nullptr ? first : last->next) = &entry;
+    last = &entry;
+    ++count;
+  }
+  /// Only if there is one.
+  VolumeQueueEntry& take_first() noexcept {
+    VolumeQueueEntry& taken = *first;
+    first = taken.next;
+    --count;
+    return taken;
+  }
+};
+
+}  // namespace remora::volume::detail
