@@ -15,8 +15,8 @@ setup      |1200| |install missing Debian packages (build, test, vm)
 format     | 120| |clang-format-14 on every source that git knows
 shellcheck | 120| |shellcheck on every shell script
 layers     | 120| |which folder may include and link which, words, documents, the hosted workflow; seeded faults must be caught
-dev        |1500| |build dev with every public header alone; native tests
-quickstart | 900| |the run part of ci/quickstart.sh, natively, with the dev build, whose units are those of its own
+dev        |2400| |build dev with every public header alone; native tests
+quickstart | 900| |the run part of ci/quickstart.sh, natively, and ci/cluster.sh, with the dev build, whose units are those of its own
 install    | 900| |install, move the prefix, build outside projects against it; command lines of documents
 vm         |3000| |two guests with Soft-RoCE at once: rxe tests, quickstart over rdma; with --gate faults there, too
 faults     | 900|g|native tests that the fast tier leaves out: faults with short counts, memcheck

@@ -1,4 +1,4 @@
-/// remora read, write, cas, add: a few bytes of a region.
+/// remora read, write, cas, add: a few bytes of a region or a volume.
 
 #include <CLI/CLI.hpp>
 #include <array>
@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/opened_store.h"
 #include "cli/output.h"
 #include "cli/pipeline.h"
 
@@ -29,30 +30,15 @@ struct AccessOptions {
   std::uint64_t second = 0;  // desired
 };
 
-/// An opened region with its engine.
-struct Opened {
-  Engine engine;
-  Region region;
-};
-
-tl::expected<Opened, Failure> open(const Globals& globals, const std::string& text, Rights rights) {
-  if (const auto uri = parse_uri(text, true); !uri) return tl::make_unexpected(uri.error());
-  auto engine = open_engine(globals);
-  if (!engine) return fail(engine.error());
-  auto region = engine->open_region(text, rights);
-  if (!region) return fail(region.error());
-  return Opened{std::move(*engine), std::move(*region)};
-}
-
-/// Refuses bytes outside of the region before any byte is transferred.
-std::optional<Failure> range_fault(const Region& region, std::string_view what,
+/// Refuses bytes outside of the region or volume before any byte is transferred.
+std::optional<Failure> range_fault(const OpenedStore& store, std::string_view what,
                                    std::uint64_t offset, std::uint64_t length) {
-  const std::uint64_t size = region.size_bytes();
+  const std::uint64_t size = store.size_bytes();
   if (offset <= size && length <= size - offset) return std::nullopt;
   return Failure{ExitCode::kRefused, std::string{what} + ": offset " + std::to_string(offset) +
                                          " with length " + std::to_string(length) +
                                          " reaches beyond the " + std::to_string(size) +
-                                         " bytes of region " + region.info().name};
+                                         " bytes of " + store.name()};
 }
 
 std::string hex_of_bytes(std::span<const std::byte> bytes) {
@@ -102,10 +88,9 @@ class HexDump {
 };
 
 Outcome read(const Globals& globals, const AccessOptions& options) {
-  const auto opened = open(globals, options.uri, Rights::kRead);
+  const auto opened = OpenedStore::open(globals, options.uri, Rights::kRead);
   if (!opened) return tl::make_unexpected(opened.error());
-  const auto& [engine, region] = *opened;
-  if (auto fault = range_fault(region, "read", options.offset, options.length))
+  if (auto fault = range_fault(*opened, "read", options.offset, options.length))
     return tl::make_unexpected(std::move(*fault));
   auto output = Output::open("-");
   if (!output) return fail(output.error(), "read");
@@ -121,7 +106,7 @@ Outcome read(const Globals& globals, const AccessOptions& options) {
       return output->write(bytes);
     return ok_status();
   };
-  const Transferred moved = download(engine, region, options.offset, options.length, consume);
+  const Transferred moved = opened->download(options.offset, options.length, consume);
   if (!moved.status) return fail(moved.status.error(), "read " + options.uri);
   dump.flush();
   if (globals.json)
@@ -157,22 +142,21 @@ Outcome write(const Globals& globals, const AccessOptions& options) {
     return fail(ExitCode::kUsage, "write: --length " + std::to_string(*options.length_given) +
                                       " is more than the " + std::to_string(options.data->size()) +
                                       " bytes of --data");
-  const auto opened = open(globals, options.uri, Rights::kWrite);
+  const auto opened = OpenedStore::open(globals, options.uri, Rights::kWrite);
   if (!opened) return tl::make_unexpected(opened.error());
-  const auto& [engine, region] = *opened;
   auto input = Input::open("-");
   if (!options.data && !input) return fail(input.error(), "write");
   std::optional<std::uint64_t> known = options.length_given;
   if (!known && options.data) known = options.data->size();
   if (!known) known = input->size_bytes();
-  if (auto fault = range_fault(region, "write", options.offset, known.value_or(0)))
+  if (auto fault = range_fault(*opened, "write", options.offset, known.value_or(0)))
     return tl::make_unexpected(std::move(*fault));
   catch_interrupts();
-  const std::uint64_t room = region.size_bytes() - options.offset;
+  const std::uint64_t room = opened->size_bytes() - options.offset;
   const Producer producer =
       options.data ? producer_of_text(std::string_view{*options.data}.substr(0, *known))
                    : producer_of_input(*input, options.length_given.value_or(~std::uint64_t{0}));
-  const Transferred moved = upload(engine, region, options.offset, room, producer);
+  const Transferred moved = opened->upload(options.offset, room, producer);
   const std::string written = "; " + std::to_string(moved.bytes) + " bytes were written";
   if (!moved.status) {
     Failure failure{moved.status.error(), "write " + options.uri};
@@ -200,10 +184,9 @@ std::string hex_word(std::uint64_t value) {
 }
 
 Outcome compare_swap(const Globals& globals, const AccessOptions& options) {
-  const auto opened = open(globals, options.uri, Rights::kAtomic);
+  const auto opened = OpenedStore::open(globals, options.uri, Rights::kAtomic);
   if (!opened) return tl::make_unexpected(opened.error());
-  const auto old =
-      opened->region.compare_swap(ByteOffset{options.offset}, options.first, options.second);
+  const auto old = opened->compare_swap(ByteOffset{options.offset}, options.first, options.second);
   if (!old) return fail(old.error(), "cas " + options.uri);
   const bool swapped = *old == options.first;
   if (globals.json)
@@ -214,9 +197,9 @@ Outcome compare_swap(const Globals& globals, const AccessOptions& options) {
 }
 
 Outcome fetch_add(const Globals& globals, const AccessOptions& options) {
-  const auto opened = open(globals, options.uri, Rights::kAtomic);
+  const auto opened = OpenedStore::open(globals, options.uri, Rights::kAtomic);
   if (!opened) return tl::make_unexpected(opened.error());
-  const auto old = opened->region.fetch_add(ByteOffset{options.offset}, options.first);
+  const auto old = opened->fetch_add(ByteOffset{options.offset}, options.first);
   if (!old) return fail(old.error(), "add " + options.uri);
   if (globals.json)
     print_json(Json{{"old", *old}, {"old_hex", hex_word(*old)}});

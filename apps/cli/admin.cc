@@ -5,7 +5,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <vector>
 
 #include <remora/config/server_config.h>
@@ -14,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/human.h"
+#include "cli/region_access.h"
 #include "cli/table.h"
 
 namespace remora::apps {
@@ -156,40 +156,6 @@ struct CreateOptions {
   RegionSpec spec;
 };
 
-std::optional<Rights> parse_rights(const std::string& text) {
-  Rights rights = Rights::kNone;
-  std::istringstream words{text};
-  for (std::string word; std::getline(words, word, ',');) {
-    if (word == "read")
-      rights = rights | Rights::kRead;
-    else if (word == "write")
-      rights = rights | Rights::kWrite;
-    else if (word == "atomic")
-      rights = rights | Rights::kAtomic;
-    else
-      return std::nullopt;
-  }
-  return rights == Rights::kNone ? std::nullopt : std::optional{rights};
-}
-
-/// NAME=read,write,atomic,admin
-std::optional<RegionAccess> parse_access(const std::string& text) {
-  const std::size_t sign = text.find('=');
-  if (sign == std::string::npos) return std::nullopt;
-  RegionAccess access{.client = text.substr(0, sign)};
-  if (access.client != config::kAnyClient && !config::is_client_name(access.client))
-    return std::nullopt;
-  std::istringstream words{text.substr(sign + 1)};
-  for (std::string word; std::getline(words, word, ',');) {
-    const auto right = word == "admin" ? std::optional{Rights::kNone} : parse_rights(word);
-    if (!right) return std::nullopt;
-    access.rights = access.rights | *right;
-    access.admin = access.admin || word == "admin";
-  }
-  if (access.rights == Rights::kNone && !access.admin) return std::nullopt;
-  return access;
-}
-
 Outcome create(const Globals& globals, const CreateOptions& options) {
   const auto uri = parse_uri(options.uri, true);
   if (!uri) return tl::make_unexpected(uri.error());
@@ -202,10 +168,7 @@ Outcome create(const Globals& globals, const CreateOptions& options) {
   spec.rights = *rights;
   for (const std::string& text : options.allow) {
     auto access = parse_access(text);
-    if (!access)
-      return fail(ExitCode::kUsage, "--allow " + text +
-                                        ": want NAME=RIGHTS with a client's name or *, and one or "
-                                        "more of read,write,atomic,admin");
+    if (!access) return fail(ExitCode::kUsage, explain_access(text));
     spec.access.push_back(std::move(*access));
   }
   if (spec.size_bytes == 0 || spec.block_bytes == 0 || spec.size_bytes % spec.block_bytes != 0)

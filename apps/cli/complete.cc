@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include <remora/config/printable.h>
 #include <remora/config/server_config.h>
+#include <remora/config/units.h>
 
 namespace remora::apps {
 namespace {
@@ -103,13 +105,16 @@ class Line {
   void keep(std::string_view name, const std::string& value) {
     if (name == "--client") globals_.client = value;
     if (name == "--key-file") globals_.key_file = value;
+    if (const auto timeout = config::parse_duration(value); name == "--timeout" && timeout)
+      globals_.timeout = *timeout;
   }
 
   const CLI::App* command_;
   const CLI::Option* wanted_ = nullptr;
   std::string option_name_{};
   std::size_t arguments_ = 0;
-  Globals globals_{};
+  /// How long Tab waits for a server, unless the line has --timeout.
+  Globals globals_{.timeout = std::chrono::seconds{1}};
 };
 
 /// Keeps the candidates that begin with the word.
@@ -129,8 +134,7 @@ class Found {
   LineCompletion completion_{};
 };
 
-void add_regions(Found& found, Globals globals, const std::string& server) {
-  globals.timeout = std::chrono::seconds{1};
+void add_regions(Found& found, const Globals& globals, const std::string& server) {
   const auto engine = open_engine(globals);
   if (!engine) return;
   const auto session = engine->connect(server);

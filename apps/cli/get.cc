@@ -6,12 +6,14 @@
 #include <memory>
 
 #include <remora/config/printable.h>
+#include <remora/volume/uri.h>
 
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/pipeline.h"
 #include "cli/progress.h"
 #include "cli/transfer.h"
+#include "cli/volume_transfer.h"
 
 namespace remora::apps {
 namespace {
@@ -226,6 +228,7 @@ tl::expected<std::uint64_t, Failure> length_of_get(const TransferOptions& option
 }  // namespace
 
 Outcome get(const Globals& globals, const TransferOptions& options) {
+  if (volume::is_volume_uri(options.uri)) return get_volume(globals, options);
   if (const auto uri = parse_uri(options.uri, true); !uri) return tl::make_unexpected(uri.error());
   if (options.file.empty())
     return fail(ExitCode::kUsage, "get: the name of FILE is empty; nothing was fetched");

@@ -117,6 +117,8 @@ int parse_and_run(int argc, char** argv) {
       ->check(not_empty())
       ->envname("REMORA_KEY_FILE");
   add_admin_commands(commands);
+  add_cluster_commands(commands);
+  add_volume_commands(commands);
   add_administration_commands(commands);
   add_transfer_commands(commands);
   add_access_commands(commands);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include <remora/config/printable.h>
+#include <remora/volume/uri.h>
 
 #include "cli/file_pieces.h"
 #include "cli/input.h"
@@ -12,6 +13,7 @@
 #include "cli/pipeline.h"
 #include "cli/progress.h"
 #include "cli/transfer.h"
+#include "cli/volume_transfer.h"
 
 namespace remora::apps {
 namespace {
@@ -211,6 +213,7 @@ class PutRun {
 }  // namespace
 
 Outcome put(const Globals& globals, const TransferOptions& options) {
+  if (volume::is_volume_uri(options.uri)) return put_volume(globals, options);
   if (const auto uri = parse_uri(options.uri, true); !uri) return tl::make_unexpected(uri.error());
   if (options.file.empty()) return fail(ExitCode::kUsage, "put: the name of FILE is empty");
   const std::string what = "put " + options.file;

@@ -31,6 +31,7 @@
 #include "common/standard_streams.h"
 #include "common/usage_error.h"
 #include "common/version.h"
+#include "server/cluster_member.h"
 #include "server/descriptor_limit.h"
 #include "server/log.h"
 #include "server/memory_return.h"
@@ -223,6 +224,8 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
                         Signals& signals, Server& server) {
   config::ServerConfig running = configuration;
   const MemoryLeft left{server, configuration.pool};
+  auto member = ClusterMember::start(configuration, server);
+  if (!member) return fail_to_start(options, configuration, member.error());
   PortFile port_file{options.port_file};
   // A server that is asked to stop before it serves is never reported as ready.
   if (!signals.stop_token().stop_requested()) {
@@ -251,6 +254,7 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
       {{"signal", ::sigabbrev_np(signal)}, {"leaves_memory", leaves ? "true" : "false", false}});
   notify_service_manager("STOPPING=1");
   signals.on_second([&server] { server.expedite_stop(); });
+  member->reset();  // volumes are not placed on a server that stops
   if (leaves)
     server.hand_over();
   else

@@ -1,0 +1,329 @@
+/// remora volume: creates, lists, shows, grows and removes volumes over several servers.
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/config/units.h>
+#include <remora/volume/management.h>
+
+#include "cli/cluster_uri.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/input.h"
+#include "cli/progress.h"
+#include "cli/region_access.h"
+#include "cli/table.h"
+
+namespace remora::apps {
+namespace {
+
+using config::format_size;
+
+Json json_of(const volume::VolumeRecord& record) {
+  return Json{{"name", record.name},
+              {"id", hex_digits(record.id)},
+              {"state", to_string(record.state)},
+              {"size_bytes", record.size_bytes},
+              {"block_bytes", record.block_bytes},
+              {"kind", to_string(record.kind)},
+              {"copies", record.copies},
+              {"group_bytes", record.group_bytes},
+              {"stripe_bytes", record.stripe_bytes},
+              {"width", record.width},
+              {"groups", record.group_count()}};
+}
+
+/// A file that is not larger than the records of the largest volume.
+Result<std::string> read_whole(const std::string& path) {
+  constexpr std::size_t kMax = std::size_t{64} << 20U;
+  auto input = Input::open(path);
+  if (!input) return input.error();
+  std::string text;
+  std::array<std::byte, 65536> part{};
+  for (;;) {
+    const auto count = input->read(part);
+    if (!count) return count.error();
+    if (*count == 0) return text;
+    text.append(reinterpret_cast<const char*>(part.data()), *count);
+    if (text.size() > kMax)
+      return Error{Code::kLimitExceeded, "exported volume"}.with_subject(path).with_limit(
+          text.size(), kMax);
+  }
+}
+
+void tell(const Globals& globals, const volume::VolumeRecord& record, std::string_view what) {
+  if (globals.json) {
+    print_json(json_of(record));
+    return;
+  }
+  std::cout << what << ' ' << record.name << ": " << format_size(record.size_bytes) << ' '
+            << to_string(record.kind) << " over " << record.group_count() << " groups of "
+            << format_size(record.group_bytes) << ", stripe unit "
+            << format_size(record.stripe_bytes) << ", blocks of " << format_size(record.block_bytes)
+            << '\n';
+}
+
+struct CreateVolume {
+  std::string uri{};
+  std::string kind = "striped";
+  volume::VolumeSpec spec{};
+  std::vector<std::string> allow{};
+};
+
+Outcome create_in_cluster(const Globals& globals, const CreateVolume& options) {
+  volume::VolumeSpec spec = options.spec;
+  if (options.kind.starts_with("mirror"))
+    return fail(ExitCode::kUsage, "--kind " + options.kind +
+                                      ": this version makes striped volumes only, which keep one "
+                                      "copy of each byte");
+  if (options.kind != "striped")
+    return fail(ExitCode::kUsage, "--kind " + options.kind + ": want striped");
+  for (const std::string& text : options.allow) {
+    auto access = parse_access(text);
+    if (!access) return fail(ExitCode::kUsage, explain_access(text));
+    spec.access.push_back(std::move(*access));
+  }
+  const auto named = open_cluster(globals, options.uri, true);
+  if (!named) return tl::make_unexpected(named.error());
+  spec.name = named->volume;
+  const auto engine = open_engine(globals);
+  if (!engine) return fail(engine.error());
+  Progress progress{"creating " + spec.name, spec.size_bytes};
+  const auto made = volume::create_volume(named->cluster, *engine, spec,
+                                          [&](std::uint64_t done, std::uint64_t all) {
+                                            progress.update(spec.size_bytes / all * done);
+                                          });
+  progress.finish();
+  if (!made) return fail_in_cluster(made.error(), "volume create " + options.uri);
+  tell(globals, *made, "created");
+  return ExitCode::kOk;
+}
+
+Outcome list_volumes(const Globals& globals, const std::string& uri) {
+  const auto named = open_cluster(globals, uri, false);
+  if (!named) return tl::make_unexpected(named.error());
+  const auto volumes = named->cluster.volumes();
+  if (!volumes) return fail_in_cluster(volumes.error(), "volume ls " + uri);
+  if (globals.json) {
+    Json all = Json::array();
+    for (const volume::VolumeRecord& record : *volumes) all.push_back(json_of(record));
+    print_json(Json{{"volumes", std::move(all)}});
+    return ExitCode::kOk;
+  }
+  std::vector<std::vector<std::string>> rows{
+      {"VOLUME", "SIZE", "KIND", "GROUPS", "WIDTH", "BLOCK", "STATE"}};
+  for (const volume::VolumeRecord& record : *volumes)
+    rows.push_back({record.name, format_size(record.size_bytes),
+                    std::string{to_string(record.kind)}, std::to_string(record.group_count()),
+                    std::to_string(record.width), format_size(record.block_bytes),
+                    std::string{to_string(record.state)}});
+  print_table(std::move(rows));
+  std::cout << volumes->size() << (volumes->size() == 1 ? " volume" : " volumes") << '\n';
+  return ExitCode::kOk;
+}
+
+/// "ok", or what is wrong with the member's server as the cluster knows it.
+std::string_view state_of(const volume::VolumeLayout& layout, const volume::Member& member) {
+  const volume::ServerRecord* const server = layout.find_server(member.server);
+  if (server == nullptr) return "not registered";
+  return server->memory_id == member.memory_id ? "ok" : "lost: other memory";
+}
+
+Json json_of(const volume::VolumeLayout& layout) {
+  Json json = json_of(layout.volume);
+  Json& groups = json["members"] = Json::array();
+  for (const volume::GroupRecord& group : layout.groups)
+    for (const volume::Member& member : group.members)
+      groups.push_back({{"group", group.index},
+                        {"server", member.server},
+                        {"addresses", layout.addresses_of(member)},
+                        {"region", member.region},
+                        {"memory_id", hex_digits(member.memory_id)},
+                        {"state", state_of(layout, member)}});
+  return json;
+}
+
+Outcome show_volume(const Globals& globals, const std::string& uri) {
+  const auto named = open_cluster(globals, uri, true);
+  if (!named) return tl::make_unexpected(named.error());
+  const auto layout = named->cluster.layout(named->volume);
+  if (!layout) return fail_in_cluster(layout.error(), "volume stat " + uri);
+  if (globals.json) {
+    print_json(json_of(*layout));
+    return ExitCode::kOk;
+  }
+  tell(globals, layout->volume, "volume");
+  std::vector<std::vector<std::string>> rows{{"GROUP", "SERVER", "ADDRESS", "REGION", "STATE"}};
+  for (const volume::GroupRecord& group : layout->groups)
+    for (const volume::Member& member : group.members)
+      rows.push_back({std::to_string(group.index), member.server,
+                      layout->addresses_of(member).front(), member.region,
+                      std::string{state_of(*layout, member)}});
+  print_table(std::move(rows));
+  return ExitCode::kOk;
+}
+
+struct ResizeVolume {
+  std::string uri{};
+  std::uint64_t size_bytes = 0;
+};
+
+Outcome grow_in_cluster(const Globals& globals, const ResizeVolume& options) {
+  const auto named = open_cluster(globals, options.uri, true);
+  if (!named) return tl::make_unexpected(named.error());
+  const auto engine = open_engine(globals);
+  if (!engine) return fail(engine.error());
+  Progress progress{"growing " + named->volume, options.size_bytes};
+  const auto grown =
+      volume::resize_volume(named->cluster, *engine, named->volume, options.size_bytes,
+                            [&](std::uint64_t done, std::uint64_t all) {
+                              progress.update(options.size_bytes / all * done);
+                            });
+  progress.finish();
+  if (!grown) return fail_in_cluster(grown.error(), "volume resize " + options.uri);
+  tell(globals, *grown, "volume");
+  return ExitCode::kOk;
+}
+
+struct RemoveVolume {
+  std::string uri{};
+  volume::RemoveOptions options{};
+};
+
+Outcome remove_from_cluster(const Globals& globals, const RemoveVolume& options) {
+  const auto named = open_cluster(globals, options.uri, true);
+  if (!named) return tl::make_unexpected(named.error());
+  const auto engine = open_engine(globals);
+  if (!engine) return fail(engine.error());
+  const auto removed =
+      volume::remove_volume(named->cluster, *engine, named->volume, options.options);
+  if (!removed) return fail_in_cluster(removed.error(), "volume rm " + options.uri);
+  if (globals.json)
+    print_json(Json{{"removed", named->volume}});
+  else
+    std::cout << "removed " << named->volume << '\n';
+  return ExitCode::kOk;
+}
+
+Outcome export_records(const Globals& globals, const std::string& uri) {
+  const auto named = open_cluster(globals, uri, true);
+  if (!named) return tl::make_unexpected(named.error());
+  const auto text = volume::export_volume(named->cluster, named->volume);
+  if (!text) return fail_in_cluster(text.error(), "volume export " + uri);
+  std::cout << *text;
+  return ExitCode::kOk;
+}
+
+struct ImportVolume {
+  std::string uri{};
+  std::string file{};
+};
+
+Outcome import_records(const Globals& globals, const ImportVolume& options) {
+  const auto named = open_cluster(globals, options.uri, false);
+  if (!named) return tl::make_unexpected(named.error());
+  const auto text = read_whole(options.file);
+  if (!text) return fail_in_cluster(text.error(), "volume import " + options.file);
+  const auto record = volume::import_volume(named->cluster, *text);
+  if (!record) return fail_in_cluster(record.error(), "volume import " + options.file);
+  tell(globals, *record, "imported");
+  return ExitCode::kOk;
+}
+
+void add_volume_create(Commands& commands, CLI::App* group) {
+  const auto options = std::make_shared<CreateVolume>();
+  CLI::App* const command = commands.add("create", "Create a volume, all or nothing", group);
+  add_cluster_uri(command, options->uri, true);
+  add_size(command, "--size", options->spec.size_bytes, "Bytes of the volume")->required();
+  command->add_option("--kind", options->kind, "striped: one copy of each byte (striped)")
+      ->type_name("KIND");
+  add_size(command, "--block", options->spec.block_bytes, "Bytes of a block (4KiB)");
+  add_size(command, "--stripe", options->spec.stripe_bytes,
+           "Bytes that follow each other on one server (1MiB)");
+  command
+      ->add_option("--width", options->spec.width,
+                   "Groups over which stripes go round (4, at most the servers)")
+      ->type_name("NUMBER");
+  add_size(command, "--group", options->spec.group_bytes,
+           "Bytes of a group, the part of one region (256MiB, less in a small volume)");
+  command
+      ->add_option("--server", options->spec.servers,
+                   "Use this server; again for each other one (all that are registered)")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--atomics", options->spec.atomic_domain,
+                   "What carries out the atomics of its regions: auto, none or cpu (auto)")
+      ->type_name("DOMAIN");
+  command
+      ->add_option("--allow", options->allow,
+                   "NAME=read,write,atomic,admin: what another client may do ('*': every client)")
+      ->type_name("NAME=RIGHTS")
+      ->allow_extra_args(false);
+  Commands::on_run(
+      command, [&commands, options] { return create_in_cluster(commands.globals(), *options); });
+}
+
+void add_volume_remove(Commands& commands, CLI::App* group) {
+  const auto options = std::make_shared<RemoveVolume>();
+  CLI::App* const command =
+      commands.add("rm", "Remove a volume, or what is left of an interrupted creation", group);
+  add_cluster_uri(command, options->uri, true);
+  command->add_flag("--now", options->options.while_open, "Also while clients have it open");
+  command->add_flag("--forget-unreachable", options->options.forget_unreachable,
+                    "Forget the parts on servers that cannot be reached");
+  Commands::on_run(
+      command, [&commands, options] { return remove_from_cluster(commands.globals(), *options); });
+}
+
+void add_volume_resize(Commands& commands, CLI::App* group) {
+  const auto options = std::make_shared<ResizeVolume>();
+  CLI::App* const command = commands.add("resize", "Make a volume larger", group);
+  add_cluster_uri(command, options->uri, true);
+  add_size(command, "--size", options->size_bytes, "Bytes that it has afterwards")->required();
+  Commands::on_run(command,
+                   [&commands, options] { return grow_in_cluster(commands.globals(), *options); });
+}
+
+void add_volume_import(Commands& commands, CLI::App* group) {
+  const auto options = std::make_shared<ImportVolume>();
+  CLI::App* const command =
+      commands.add("import", "Put the records of 'volume export' into a cluster again", group);
+  add_cluster_uri(command, options->uri, false);
+  command->add_option("FILE", options->file, "The exported records; - is standard input")
+      ->type_name("")
+      ->required();
+  Commands::on_run(command,
+                   [&commands, options] { return import_records(commands.globals(), *options); });
+}
+
+}  // namespace
+
+void add_volume_commands(Commands& commands) {
+  CLI::App* const group = commands.add("volume", "Create and manage volumes over several servers");
+  group->require_subcommand(1);
+  add_volume_create(commands, group);
+  const auto uri = std::make_shared<std::string>();
+  CLI::App* command = commands.add("ls", "List the volumes of a cluster", group);
+  add_cluster_uri(command, *uri, false);
+  Commands::on_run(command, [&commands, uri] { return list_volumes(commands.globals(), *uri); });
+  command = commands.add("stat", "Describe a volume, and where its groups are", group);
+  add_cluster_uri(command, *uri, true);
+  Commands::on_run(command, [&commands, uri] { return show_volume(commands.globals(), *uri); });
+  add_volume_resize(commands, group);
+  add_volume_remove(commands, group);
+  command = commands.add("export", "Print the records of a volume, to keep them", group);
+  add_cluster_uri(command, *uri, true);
+  Commands::on_run(command, [&commands, uri] { return export_records(commands.globals(), *uri); });
+  add_volume_import(commands, group);
+}
+
+}  // namespace remora::apps

@@ -1,0 +1,164 @@
+#!/usr/bin/env bash
+# Starts one etcd and three memory servers on loopback, makes a volume over them, stores a file in it
+# and reads it back, grows the volume, and ends everything. Under a minute.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: ci/cluster.sh --bin BUILD_TREE [--file-store] [FILE]
+
+  --bin         build tree or folder that holds remora-server and remora
+  --file-store  a file in place of etcd
+  FILE          what is stored (default: the C++ compiler proper, some 30 MiB)
+USAGE
+}
+
+started_ms=$(date +%s%3N)
+step() {
+  local elapsed=$(($(date +%s%3N) - started_ms))
+  printf '[%3d.%d s] %s\n' $((elapsed / 1000)) $((elapsed % 1000 / 100)) "$*"
+}
+die() {
+  printf 'cluster: error: %s\n' "$*" >&2
+  if [[ ${work:-} ]]; then tail -n 20 "$work"/*.log >&2 || true; fi
+  exit 1
+}
+
+bin='' file='' file_store=0
+while (($#)); do
+  case "$1" in
+    -h | --help) usage; exit 0 ;;
+    --bin) bin=${2:?--bin needs a folder}; shift ;;
+    --file-store) file_store=1 ;;
+    -*) usage >&2; die "unknown option '$1'" ;;
+    *) [[ -z $file ]] || die "one FILE only"; file=$1 ;;
+  esac
+  shift
+done
+[[ $bin ]] || { usage >&2; die "--bin is needed"; }
+if ((!file_store)); then
+  command -v etcd >/dev/null || die "etcd is missing: run ci/setup.sh cluster, or give --file-store"
+fi
+command -v jq >/dev/null || die "jq is missing: run ci/setup.sh build"
+
+find_program() {
+  local found
+  for found in "$bin/apps/$1" "$bin/bin/$1" "$bin/$1"; do  # the build tree, a prefix, a folder
+    if [[ -f $found && -x $found ]]; then
+      printf '%s\n' "$found"
+      return
+    fi
+  done
+  die "no $1 under $bin: build it first"
+}
+server=$(find_program remora-server)
+remora=$(find_program remora)
+
+if [[ -z $file ]]; then
+  file=$(g++ -print-prog-name=cc1plus 2>/dev/null || true)
+  [[ -f $file ]] || file=$(ldd "$BASH" | awk '/libc\.so/ { print $3 }')
+fi
+[[ -f $file && -r $file ]] || die "cannot read '$file'"
+size=$(stat -Lc %s "$file")
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/remora-cluster.XXXXXX")
+pids=()
+cleanup() {
+  local pid
+  for pid in "${pids[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
+  for pid in "${pids[@]}"; do
+    for _ in {1..50}; do
+      kill -0 "$pid" 2>/dev/null || break
+      sleep 0.1
+    done
+    kill -KILL "$pid" 2>/dev/null || true
+  done
+  rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM HUP
+
+# The first port from $1 on that nothing listens on.
+free_port() {
+  local port=$1 taken
+  taken=$(awk '$4 == "0A" { sub(/.*:/, "", $2); print $2 }' /proc/net/tcp /proc/net/tcp6 2>/dev/null)
+  while grep -qix "$(printf '%04X' "$port")" <<<"$taken"; do
+    port=$((port + 1))
+  done
+  printf '%s\n' "$port"
+}
+
+# Runs a command until it succeeds, for 20 s.
+await() {
+  local what=$1 tries
+  shift
+  for ((tries = 0; tries < 200; ++tries)); do
+    if "$@" >"$work/await.log" 2>&1; then return; fi
+    sleep 0.1
+  done
+  die "$what: $(cat "$work/await.log")"
+}
+
+if ((file_store)); then
+  store="file: $work/cluster.json"
+  cluster=remora+file://$work/cluster.json
+else
+  port=$(free_port 23790)
+  peer=$(free_port $((port + 1)))
+  step "starting etcd on 127.0.0.1:$port"
+  etcd --name one --data-dir "$work/etcd" --log-level error \
+    --listen-client-urls "http://127.0.0.1:$port" --advertise-client-urls "http://127.0.0.1:$port" \
+    --listen-peer-urls "http://127.0.0.1:$peer" --initial-advertise-peer-urls "http://127.0.0.1:$peer" \
+    --initial-cluster "one=http://127.0.0.1:$peer" >"$work/etcd.log" 2>&1 &
+  pids+=($!)
+  store="name: lab, etcd: \"http://127.0.0.1:$port\""
+  cluster=remora+etcd://127.0.0.1:$port/lab
+  await "etcd does not answer" "$remora" cluster status "$cluster"
+fi
+
+pool=$((size / 1048576 + 64))
+start_server() {
+  local name=$1
+  cat >"$work/$name.yaml" <<YAML
+listen: {address: 127.0.0.1, port: 0}
+pool: {size: ${pool}MiB}
+cluster: {server: $name, failure_domain: rack-$name, $store}
+YAML
+  REMORA_RUNTIME_DIR=$work "$server" --config "$work/$name.yaml" >"$work/$name.log" 2>&1 &
+  pids+=($!)
+}
+registered() { "$remora" cluster status "$cluster" --json | jq -e ".servers | length == $1"; }
+
+step "starting three servers of $pool MiB each"
+for name in s1 s2 s3; do start_server "$name"; done
+await "the servers are not registered" registered 3
+"$remora" cluster status "$cluster" | sed 's/^/    /'
+
+step "creating a volume over them"
+"$remora" volume create "$cluster/scratch" --size "$((size / 1048576 + 1))MiB" --group 4MiB
+step "storing $file ($((size / 1024)) KiB)"
+"$remora" put "$file" "$cluster/scratch"
+step "reading it back"
+"$remora" get --length "$size" "$cluster/scratch" "$work/copy"
+cmp "$file" "$work/copy" || die "the bytes differ"
+used=$("$remora" volume stat "$cluster/scratch" --json | jq '[.members[].server] | unique | length')
+((used == 3)) || die "the volume is on $used servers"
+step "the same bytes, from three servers"
+
+step "growing the volume"
+"$remora" volume resize "$cluster/scratch" --size "$((size / 1048576 + 33))MiB"
+"$remora" get --length "$size" "$cluster/scratch" "$work/copy" >/dev/null
+cmp "$file" "$work/copy" || die "the bytes differ after the growth"
+
+step "a server that is killed is named"
+kill -KILL "${pids[-1]}"
+wait "${pids[-1]}" 2>/dev/null || true
+if "$remora" get --length "$size" "$cluster/scratch" "$work/lost" --timeout 3s 2>"$work/lost.log"; then
+  die "a third of the volume is gone, and get did not notice"
+fi
+grep -q 's3' "$work/lost.log" || die "the message does not name the server: $(cat "$work/lost.log")"
+sed 's/^/    /' "$work/lost.log"
+step "removing the volume, without the part that is gone"
+"$remora" volume rm "$cluster/scratch" --forget-unreachable
+"$remora" volume ls "$cluster" --json | jq -e '.volumes == []' >/dev/null || die "the volume is still there"
+step "all is well"

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Servers that register themselves in a cluster, and the commands for it: an etcd that comes late and
+# goes, two servers of one name, wrong arguments.
+# shellcheck disable=SC2034,SC2119,SC2317  # $server is lib.sh's; eventually calls functions
+# shellcheck source=tests/apps/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+store=$work/cluster.json
+cluster=remora+file://$store
+
+# cluster_config KEYS [PORT]
+cluster_config() {
+  cat <<YAML
+listen: {address: 127.0.0.1, port: ${2:-0}}
+pool: {size: 16MiB, piece: 4MiB, huge_pages: never}
+cluster: {$1}
+YAML
+}
+registered() { "$remora" cluster status "${2:-$cluster}" --json 2>/dev/null | jq -e "[.servers[].name] == $1" >/dev/null; }
+
+# --- arguments ------------------------------------------------------------------------------------
+run 2 "a URI of another kind" "$remora" cluster status remora://localhost
+says "the forms are named" 'remora\+etcd://HOST.*remora\+file://'
+run 2 "a volume where a cluster is wanted" "$remora" cluster status "$cluster/disk"
+says "it is named" "names a volume.*write '[^/]*//$store'"
+run 2 "a cluster where a volume is wanted" "$remora" volume stat "$cluster"
+says "it is named" "names no volume.*$store/VOLUME"
+run 2 "a mirror" "$remora" volume create "$cluster/disk" --size 1MiB --kind mirror:2
+says "there is none yet" 'striped volumes only'
+run 4 "an etcd that is not there" "$remora" cluster status "remora+etcd://127.0.0.1:$port/lab" --timeout 2s
+says "what to look for" 'check that etcd runs'
+run 0 "a store that is empty" "$remora" cluster status "$cluster"
+is "has no servers" has out '^0 servers'
+run 3 "a volume that is not there" "$remora" volume stat "$cluster/disk"
+says "it says what lists them" 'remora volume ls'
+run 3 "no server, no room" "$remora" volume create "$cluster/disk" --size 1MiB
+says "it says so" 'no server is registered'
+
+# --- a server registers itself ----------------------------------------------------------------------
+cluster_config "server: s1, file: $store" >"$work/s1.yaml"
+start_server "$work/s1.yaml"
+first=$server first_log=$work/s1.log
+mv "$work/server.log" "$first_log"
+is "the server is registered" eventually registered '["s1"]'
+run 0 "create" "$remora" volume create "$cluster/disk" --size 2MiB --json
+json "it is a record" '.name == "disk" and .state == "ready" and .groups == 1'
+run 3 "a second one of that name" "$remora" volume create "$cluster/disk" --size 2MiB
+says "it is there already" 'exists'
+run 3 "more than there is" "$remora" volume create "$cluster/big" --size 64MiB --group 1MiB
+says "what is missing" 's1: .* free in whole groups, .* missing'
+head -c 1500000 /dev/urandom >"$work/in"
+run 0 "put" "$remora" put "$work/in" "$cluster/disk"
+run 0 "get" "$remora" get --length 1500000 "$cluster/disk" "$work/back"
+is "the bytes are the same" cmp "$work/in" "$work/back"
+run 0 "get from the middle to standard output" "$remora" get --offset 1000000 --length 1000 "$cluster/disk" -
+is "those bytes" cmp <(tail -c +1000001 "$work/in" | head -c 1000) "$work/out"
+run 3 "more than the volume has" "$remora" put "$work/in" "$cluster/disk" --offset 1MiB
+run 2 "an option of regions" "$remora" put "$work/in" "$cluster/disk" --resume
+run 0 "resize" "$remora" volume resize "$cluster/disk" --size 5MiB
+run 0 "get after it" "$remora" get --length 1500000 "$cluster/disk" "$work/back"
+is "the bytes are still the same" cmp "$work/in" "$work/back"
+run 0 "export" bash -c "'$remora' volume export '$cluster/disk' >'$work/disk.json'"
+run 3 "import of what is there" "$remora" volume import "$cluster" "$work/disk.json"
+run 0 "ls" "$remora" volume ls "$cluster"
+is "it is listed" has out '^disk .*striped'
+
+# --- a second server of its name --------------------------------------------------------------------
+start_server "$work/s1.yaml"
+second=$server second_log=$work/server.log
+taken() { grep -q 'another server is registered as s1' "$second_log"; }
+is "the second one says that the name is taken" eventually taken
+is "the first one stays registered" registered '["s1"]'
+run 0 "the second one serves" "$remora" ls "remora://127.0.0.1:$(cat "$work/port")?transport=tcp"
+server=$first
+stop_server
+is "the first one ends in peace" same "$status" 0
+is "then the second one takes the name" eventually registered '["s1"]'
+run 0 "the volume is lost with the memory" "$remora" volume stat "$cluster/disk"
+is "stat says so" has out 'lost: other memory'
+run 3 "get says so, too" "$remora" get --length 1 "$cluster/disk" -
+says "with the server's name" 's1'
+run 3 "the records are not imported again" "$remora" volume import "$cluster" "$work/disk.json"
+run 0 "rm" "$remora" volume rm "$cluster/disk"
+run 3 "nor are they of use now" "$remora" volume import "$cluster" "$work/disk.json"
+says "since the memory is another" 'has been restarted since'
+server=$second
+stop_server
+is "no server is registered" eventually registered '[]'
+
+# --- an etcd that comes late, goes and returns ------------------------------------------------------
+if ! command -v etcd >/dev/null; then
+  echo "# etcd is not installed: ci/setup.sh cluster"
+  finish
+fi
+peer=$((port + 1))
+etcd_url=http://127.0.0.1:$port peer_url=http://127.0.0.1:$peer
+cluster=remora+etcd://127.0.0.1:$port/lab
+start_etcd() {
+  etcd --name one --data-dir "$work/etcd" --log-level error --listen-client-urls "$etcd_url" \
+    --advertise-client-urls "$etcd_url" --listen-peer-urls "$peer_url" \
+    --initial-advertise-peer-urls "$peer_url" --initial-cluster "one=$peer_url" >"$work/etcd.log" 2>&1 &
+  etcd=$!
+  pids+=("$etcd")
+}
+cluster_config "server: s1, name: lab, etcd: \"$etcd_url\", failure_domain: rack1" >"$work/late.yaml"
+start_server "$work/late.yaml"
+unreachable() { (($(grep -c 'cluster.unreachable\|the store of the cluster:' "$work/server.log") == 1)); }
+is "a server without etcd says so" eventually unreachable
+run 0 "and serves" "$remora" ls "remora://127.0.0.1:$(cat "$work/port")?transport=tcp"
+start_etcd
+is "it registers itself later" eventually registered '["s1"]'
+is "in its failure domain" bash -c "'$remora' cluster status '$cluster' --json | jq -e '.servers[0].failure_domain == \"rack1\"' >/dev/null"
+run 0 "create over etcd" "$remora" volume create "$cluster/disk" --size 2MiB
+{ kill -KILL "$etcd" && wait "$etcd"; } 2>/dev/null
+run 0 "without etcd the server serves" "$remora" ls "remora://127.0.0.1:$(cat "$work/port")?transport=tcp"
+start_etcd
+is "it is registered again" eventually registered '["s1"]'
+run 0 "the volume is there" "$remora" volume stat "$cluster/disk"
+run 0 "and is removed" "$remora" volume rm "$cluster/disk"
+stop_server
+is "the server ends in peace" same "$status" 0
+is "its record is gone at once" registered '[]'
+{ kill -KILL "$etcd" && wait "$etcd"; } 2>/dev/null
+finish
