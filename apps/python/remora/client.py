@@ -180,10 +180,10 @@ class Client:
         check(self._session.call(lib.remora_session_end_session, id, error), error)
 
     def drain(self) -> DrainState:
-        """Begins a drain: the server tells each session that it should leave, and refuses to create,
-        open and fence regions, for every client: BusyError with Reason.DRAINING. Open regions stay
-        open, and the server ends no session by itself. A restart ends the drain. Errors:
-        NoRightError, UnsupportedError."""
+        """Begins a drain: the server tells each session that it should leave, and refuses to create
+        and open regions, for every client: BusyError with Reason.DRAINING. Open regions stay open,
+        regions can be fenced, and the server ends no session by itself. A restart ends the drain.
+        Errors: NoRightError, UnsupportedError."""
         return self._drain(lib.remora_session_drain)
 
     def end_drain(self) -> DrainState:

@@ -133,7 +133,8 @@ void MappedMemoryDriver::submit(OperationList operations) noexcept {
     carry_out(*first);
   } else {
     copied = copy_short_blocks(*first);
-    if (copied.rest != nullptr) run_all(copied.rest);
+    if (copied.rest != nullptr)
+      run_all(copied.rest, copied.count == 0 ? Clock::time_point{} : Clock::now());
   }
   if (interrupted || stops_.load(std::memory_order_relaxed) != stops) [[unlikely]]
     return submit_interrupted(operations);
@@ -173,9 +174,9 @@ void MappedMemoryDriver::carry_out_later(OperationRecord& operation) noexcept {
   }
 }
 
-void MappedMemoryDriver::run_all(OperationRecord* first) noexcept {
+/// `now`: not read if the operations have just been submitted.
+void MappedMemoryDriver::run_all(OperationRecord* first, Clock::time_point now) noexcept {
   std::array<OperationRecord*, kMaxBatch> batch{};
-  Clock::time_point now{};  // not read for the first batch, which has just been submitted
   while (first != nullptr) {
     std::size_t count = 0;
     std::uint64_t total_bytes = 0;

@@ -84,7 +84,7 @@ class MappedMemoryDriver final : public LaneDriver {
     std::uint64_t sum_bytes = 0;
   };
   [[nodiscard]] ShortBlocks copy_short_blocks(OperationRecord& first) noexcept;
-  void run_all(OperationRecord* first) noexcept;
+  void run_all(OperationRecord* first, Clock::time_point now) noexcept;
   void run_batch(std::span<OperationRecord* const> batch, std::uint64_t total_bytes) noexcept;
   void carry_out(OperationRecord& operation) noexcept;
   [[gnu::noinline, gnu::cold]] void end_unserved(OperationRecord& operation) noexcept;

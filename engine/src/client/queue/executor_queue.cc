@@ -29,7 +29,12 @@ ExecutorQueue::ExecutorQueue(const std::shared_ptr<RegionGrant>& region,
       queue_{std::move(queue)},
       ready_{ready} {}
 
-ExecutorQueue::~ExecutorQueue() { forget_all(); }
+ExecutorQueue::~ExecutorQueue() {
+  forget_all();
+  // No completion of these will be taken. Until the queue has gone, its table names their memory.
+  for (AsyncRecord& record : records())
+    if (record.in_flight) record.request.end_wait();
+}
 
 /// The queue has room, since it has as many places as there are records. Its deadline begins in
 /// submit_and_poll(), also for an operation that has waited in line, so `until` is not used.

@@ -100,8 +100,8 @@ std::uint64_t ManyCall::fill_run(const RegionGrant& region, std::span<Pair> pair
 }
 
 /// Posts a run, in parts if the lane has not room for all. Returns the number of operations that it
-/// has posted: less if the deadline passes, or if the rest has to wait in line with operations of
-/// other threads while none of this call is in flight.
+/// has posted: less if the deadline passes, if the requests are not valid any more, or if the rest
+/// has to wait in line with operations of other threads while none of this call is in flight.
 std::size_t ManyCall::post_run(Run& run, transport::Chain requests, std::uint64_t bytes) noexcept {
   std::size_t posted = 0;
   while (true) {
@@ -115,7 +115,11 @@ std::size_t ManyCall::post_run(Run& run, transport::Chain requests, std::uint64_
     for (const transport::WorkRequest* const request : rest.first(taken))
       bytes -= request->length_bytes;
     wait(1);
-    if (expired()) return posted;
+    // Meanwhile the grant may have been revoked, or the memory may have got another key with a
+    // device that has returned: then the rest is checked and filled in again.
+    const RegionGrant::RequestBytes now = run_region_->request_bytes(opcode_, last_memory_);
+    if (expired() || now.bytes_max == 0 || now.local_key != requests[posted]->local_key)
+      return posted;
     if (taken != 0) fill_like(run.records[posted], run.records.front());
   }
 }

@@ -70,10 +70,10 @@ REMORA_C_EXPORT int remora_session_sessions(const remora_session* session,
 REMORA_C_EXPORT int remora_session_end_session(const remora_session* session, uint64_t id,
                                                remora_error* error) REMORA_C_NOEXCEPT;
 /// Begins a drain: the server sends REMORA_SESSION_DRAIN to each session, also to those that begin
-/// during the drain, and refuses to create, open and fence regions (REMORA_BUSY with
-/// REMORA_REASON_DRAINING), for every client. Open regions stay open. The server ends no session by
-/// itself. A second call before the end of the drain changes nothing. A restart ends the drain.
-/// `state` may be NULL.
+/// during the drain, and refuses to create and open regions (REMORA_BUSY with
+/// REMORA_REASON_DRAINING), for every client. Open regions stay open, and regions can be fenced.
+/// The server ends no session by itself. A second call before the end of the drain changes nothing.
+/// A restart ends the drain. `state` may be NULL.
 REMORA_C_EXPORT int remora_session_drain(const remora_session* session, remora_drain_state* state,
                                          remora_error* error) REMORA_C_NOEXCEPT;
 /// Ends the drain: regions can be created and opened again. `state` may be NULL.
