@@ -37,10 +37,10 @@ offers "files for a value" ":files" --key-file ""
 offers "files for an argument" ":files" put ""
 offers "a URI behind the file" "remora://" put file ""
 offers "nothing behind the last argument" "" ls "$server_uri" ""
-offers "transports" "$server_uri/cache?transport=tcp" stat "$server_uri/cache?transport=t"
-offers "regions of the server" "$server_uri/cache" stat "$server_uri/"
-offers "regions behind options" "$server_uri/cache" bench --seconds 1 --json "$server_uri/c"
-offers "no region of another name" "" stat "$server_uri/x"
+offers "transports" "$server_uri/cache?transport=tcp" --timeout 30s stat "$server_uri/cache?transport=t"
+offers "regions of the server" "$server_uri/cache" --timeout 30s stat "$server_uri/"
+offers "regions behind options" "$server_uri/cache" --timeout 30s bench --seconds 1 --json "$server_uri/c"
+offers "no region of another name" "" --timeout 30s stat "$server_uri/x"
 offers "no region where a server is wanted" "" ls "$server_uri/"
 offers "nothing of a server that is not there" "" stat "remora://127.0.0.1:1/"
 run 0 "no word at all" "$remora" __complete
@@ -58,7 +58,7 @@ in_bash() {
 is "bash: a command" same "$(in_bash "remora cre")" create
 is "bash: an option" same "$(in_bash "remora rm --n")" --now
 is "bash: behind the ':' of a URI" same "$(in_bash "remora stat remora:")" //
-is "bash: a region" same "$(in_bash "remora stat $server_uri/c")" "$port/cache"
+is "bash: a region" same "$(in_bash "remora --timeout 30s stat $server_uri/c")" "$port/cache"
 is "bash: files" same "$(cd "$work" && in_bash "remora put server.y")" server.yaml
 is "bash: the server's options" same "$(PATH=$bin:$PATH bash -c 'source "$0"
   _remora_server remora-server --po remora-server; printf "%s\n" "${COMPREPLY[@]}"' "$scripts/remora.bash")" --port-file
@@ -67,7 +67,7 @@ is "bash: the server's options" same "$(PATH=$bin:$PATH bash -c 'source "$0"
 if command -v fish >/dev/null; then
   in_fish() { PATH=$bin:$PATH HOME=$work fish --no-config -c "source $scripts/remora.fish; complete -C '$1'" | cut -f 1; }
   is "fish: a command" same "$(in_fish "remora cre")" create
-  is "fish: a region" same "$(in_fish "remora stat $server_uri/c")" "$server_uri/cache"
+  is "fish: a region" same "$(in_fish "remora --timeout 30s stat $server_uri/c")" "$server_uri/cache"
   is "fish: the server's options" same "$(in_fish "remora-server --po")" --port-file
 fi
 # What the scripts say of remora-server is what it takes.
@@ -82,17 +82,17 @@ touch "$work/some file.bin"
 # A line for each of these, and what Tab makes of it: the same in all shells.
 typed=(
   "remora cre" "remora rm --whe" "remora create --atomics c" "remora stat remora:"
-  "remora stat $server_uri/o" "remora bench --seconds 1 $server_uri/o" "remora stat $server_uri/c"
-  "remora stat $server_uri/x" "remora stat remora://127.0.0.1:1/"
-  "remora put some" "remora put some\\ file.bin $server_uri/o" "remora put 'some file.bin' $server_uri/o"
+  "remora --timeout 30s stat $server_uri/o" "remora --timeout 30s bench --seconds 1 $server_uri/o" "remora --timeout 30s stat $server_uri/c"
+  "remora --timeout 30s stat $server_uri/x" "remora stat remora://127.0.0.1:1/"
+  "remora put some" "remora --timeout 30s put some\\ file.bin $server_uri/o" "remora --timeout 30s put 'some file.bin' $server_uri/o"
   "remora-server --warm"
 )
 wanted=(
   "remora create " "remora rm --when-unused " "remora create --atomics cpu " "remora stat remora://"
-  "remora stat $server_uri/other " "remora bench --seconds 1 $server_uri/other " "remora stat $server_uri/cache"
-  "remora stat $server_uri/x" "remora stat remora://127.0.0.1:1/"
-  "remora put some\\ file.bin " "remora put some\\ file.bin $server_uri/other "
-  "remora put 'some file.bin' $server_uri/other " "remora-server --warm-fd"
+  "remora --timeout 30s stat $server_uri/other " "remora --timeout 30s bench --seconds 1 $server_uri/other " "remora --timeout 30s stat $server_uri/cache"
+  "remora --timeout 30s stat $server_uri/x" "remora stat remora://127.0.0.1:1/"
+  "remora put some\\ file.bin " "remora --timeout 30s put some\\ file.bin $server_uri/other "
+  "remora --timeout 30s put 'some file.bin' $server_uri/other " "remora-server --warm-fd"
 )
 for shell in bash zsh fish; do
   if ! command -v "$shell" >/dev/null; then

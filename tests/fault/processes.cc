@@ -163,9 +163,9 @@ std::string counts_of(Server& server) {
 
 /// Another limits.handshake_timeout, in milliseconds.
 Status set_handshake(const Server& server, const HelperArguments& arguments,
-                     const std::string& milliseconds) {
+                     const std::string& timeout_ms) {
   config::Limits limits = config_of(arguments).limits;
-  limits.handshake_timeout = std::chrono::milliseconds{std::stoul(milliseconds)};
+  limits.handshake_timeout = std::chrono::milliseconds{std::stoul(timeout_ms)};
   return server.set_limits(limits);
 }
 
@@ -454,8 +454,7 @@ FaultServer::FaultServer(TransportKind transport, const FaultServerOptions& opti
            "grace=" + std::to_string(options.grace.count()), "log=" + options.log,
            std::string{"shm_too="} + (options.shm_too ? "1" : "0"),
            std::string{"unprivileged="} + (options.unprivileged ? "1" : "0"),
-           std::string{"apart="} + (options.apart ? "1" : "0"),
-           "notices=" + options.notices})} {
+           std::string{"apart="} + (options.apart ? "1" : "0"), "notices=" + options.notices})} {
   const auto line = child_.read_line();
   if (!line || line->rfind("listening ", 0) != 0)
     throw std::runtime_error("the server process does not listen");
