@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "client/datapath/lane_driver.h"
-#include "client/datapath/many_batch.h"
+#include "client/datapath/many_batches.h"
 #include "client/session/lane_ender.h"
 #include "transport/lane.h"
 
