@@ -110,7 +110,8 @@ class Management : public ::testing::Test {
       if (each) count += each->regions().size();
     return count;
   }
-  [[nodiscard]] static VolumeSpec spec(std::uint64_t size_bytes = 6_MiB) {
+  static constexpr std::uint64_t kSize = 6_MiB;
+  [[nodiscard]] static VolumeSpec spec(std::uint64_t size_bytes = kSize) {
     VolumeSpec spec;
     spec.name = "disk";
     spec.size_bytes = size_bytes;
