@@ -82,10 +82,10 @@ class VolumeQueue {
   VolumeQueue& operator=(VolumeQueue&&) noexcept;
 
   /// Takes one operation; it is posted by the next submit(), or earlier with parts of an operation
-  /// that was submitted before. False: the queue is full, and no
-  /// operation was taken. All other misuse is reported by a completion. Never allocates. Local
-  /// memory is borrowed until the completion; buffer.h has its rules, but for one: the last copy of
-  /// a RegisteredMemory must exist until the completion, since parts are posted later.
+  /// that was submitted before. False: the queue is full, and no operation was taken. All other
+  /// misuse is reported by a completion. Never allocates. Local memory is borrowed until the
+  /// completion; buffer.h has its rules, but for one: the last copy of a RegisteredMemory must
+  /// exist until the completion, since parts are posted later.
   bool read(ByteOffset from, Target into, std::uint64_t tag = 0) noexcept;
   bool read(Block from, Target into, std::uint64_t tag = 0) noexcept;
   bool write(ByteOffset to, Source from, std::uint64_t tag = 0) noexcept;
