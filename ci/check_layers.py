@@ -96,7 +96,8 @@ def room_of_include(name):
     """The room that <remora/...> belongs to."""
     if name in ("remora/assert.h", "remora/error.h", "remora/error_code.h", "remora/error_remedies.h",
                 "remora/host_port.h", "remora/mutex.h", "remora/owned.h", "remora/result.h",
-                "remora/standard_descriptors.h", "remora/start_thread.h", "remora/system_file.h"):
+                "remora/sanitizers.h", "remora/standard_descriptors.h", "remora/start_thread.h",
+                "remora/system_file.h"):
         return "result"
     parts = name.split("/")
     if name == "remora/remora_c.h" or parts[1] == "c":

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <thread>
 
+#include <remora/sanitizers.h>
+
 #include "conformance_test.h"
 
 namespace remora::test {
@@ -183,7 +185,7 @@ TEST_P(ConcurrencyTest, ChildProcessInheritsNoDescriptorOfOurs) {
 
 TEST_P(ConcurrencyTest, ClosedStandardDescriptorsStayClosed) {
   if (kThroughC) GTEST_SKIP() << "that process also uses what C does not have";
-#if defined(__SANITIZE_THREAD__)
+#if REMORA_THREAD_SANITIZER
   GTEST_SKIP() << "to it, an epoll set that fcntl moved orders nothing: it reports false races";
 #endif
   if (external()) GTEST_SKIP() << "it starts a server of its own";

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <remora/sanitizers.h>
 #include <remora/testing/fault_transport.h>
 
 #include "conformance_test.h"
@@ -367,9 +368,9 @@ TEST_P(ForkTest, ChildOpensAnEngineOfItsOwn) {
 
 /// A program that forks, and whose children end as programs do: by returning from main().
 TEST_P(ForkTest, ChildrenThatReturnFromMainLeaveTheParentAlone) {
-#if defined(__SANITIZE_ADDRESS__)
-  // fork() keeps the locks of GCC 12's AddressSanitizer as they are: where another thread of the
-  // program allocates at that moment, the child waits for its allocator for ever.
+#if REMORA_ADDRESS_SANITIZER
+  // fork() keeps the locks of AddressSanitizer (GCC 12, clang 14) as they are: where another thread
+  // of the program allocates at that moment, the child waits for its allocator for ever.
   GTEST_SKIP() << "a child of a program with threads may not allocate under AddressSanitizer";
 #endif
   const std::string name = create().name;

@@ -2,6 +2,8 @@
 #include <filesystem>
 #include <utility>
 
+#include <remora/sanitizers.h>
+
 #include "rxe_child.h"
 #include "rxe_fixture.h"
 
@@ -14,7 +16,7 @@ using Suites = std::pair<const char*, const char*>;
 class VerbsMemcheck : public RxeTest, public testing::WithParamInterface<Suites> {};
 
 TEST_P(VerbsMemcheck, FindsNothing) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if REMORA_ADDRESS_SANITIZER || REMORA_THREAD_SANITIZER
   GTEST_SKIP() << "a sanitized program does not run under valgrind";
 #endif
   if (RxeChild{{"valgrind", "--version"}}.wait() != 0)

@@ -15,6 +15,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include <remora/sanitizers.h>
+
 #include "memory_monitor.h"
 #include "support/eventually.h"
 #include "support/mr_cache_steps.h"
@@ -296,7 +298,7 @@ TEST_F(VerbsMrCache, TenThousandStepsOfFourThreads) {
 std::byte* mapped_block(std::size_t bytes) {
   std::vector<void*> from_the_heap;
   void* block = std::malloc(bytes);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !REMORA_ADDRESS_SANITIZER && !REMORA_THREAD_SANITIZER
   constexpr std::size_t kIsMapped = 2;  // in the size that stands before the block
   while ((static_cast<std::size_t*>(block)[-1] & kIsMapped) == 0) {
     from_the_heap.push_back(block);
@@ -319,7 +321,7 @@ TEST_F(VerbsMrCache, ReallocOfLargeBlocks) {
     std::free(block);
   }
   EXPECT_GT(cache_->counters().hits, 0U);  // it was kept, and it changed
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !REMORA_ADDRESS_SANITIZER && !REMORA_THREAD_SANITIZER
   EXPECT_TRUE(eventually([&] {  // a sanitizer's malloc keeps the pages
     return cache_->counters().remapped + cache_->counters().unmapped > 0;
   }));

@@ -8,25 +8,12 @@
 #include <optional>
 #include <string>
 
+#include <remora/sanitizers.h>
+
 namespace remora::test {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
-#else
-inline constexpr bool kSanitized = false;
-#endif
-
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool kThreadSanitized = true;
-#else
-inline constexpr bool kThreadSanitized = false;
-#endif
+inline constexpr bool kThreadSanitized = REMORA_THREAD_SANITIZER == 1;
+inline constexpr bool kSanitized = kThreadSanitized || REMORA_ADDRESS_SANITIZER == 1;
 
 inline std::string output_of(const std::string& command) {
   std::string output;

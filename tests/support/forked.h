@@ -14,11 +14,12 @@
 #include <utility>
 
 #include <remora/result.h>
+#include <remora/sanitizers.h>
 
 namespace remora::test {
 
 /// ThreadSanitizer reports the parent's threads in a child, and ends a child that starts one.
-#if defined(__SANITIZE_THREAD__)
+#if REMORA_THREAD_SANITIZER
 inline constexpr bool kChildrenOfFork = false;
 #else
 inline constexpr bool kChildrenOfFork = true;

@@ -67,7 +67,7 @@ class MrCacheSteps {
     std::vector<verbs::MrLease> held REMORA_GUARDED_BY(mutex);
   };
 
-  void map(Window& window) const {
+  void map(Window& window) const REMORA_REQUIRES(window.mutex) {
     void* mapped = MAP_FAILED;
     if (window.at != nullptr)
       mapped = ::mmap(window.at, pages_ * kPageBytes, PROT_READ | PROT_WRITE,
@@ -107,7 +107,8 @@ class MrCacheSteps {
     check(window, {at + odd, count * kPageBytes - 2 * odd}, random);
   }
 
-  void check(Window& window, std::span<std::byte> bytes, std::mt19937& random) {
+  void check(Window& window, std::span<std::byte> bytes, std::mt19937& random)
+      REMORA_REQUIRES(window.mutex) {
     auto lease = cache_.acquire(bytes, random() % 4 == 0
                                            ? verbs::Access::kLocalWrite | verbs::Access::kRemoteRead
                                            : verbs::Access::kLocalWrite);

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <system_error>
 
+#include <remora/sanitizers.h>
+
 namespace remora::test {
 namespace {
 
@@ -84,7 +86,7 @@ std::optional<ServerAddress> external_server() {
 
 std::size_t scaled(std::size_t steps, TransportKind transport) {
   std::size_t divisor = transport == TransportKind::kRdma ? 10 : 1;
-#if defined(__SANITIZE_THREAD__)
+#if REMORA_THREAD_SANITIZER
   divisor = std::max<std::size_t>(divisor, 4);
 #endif
   return std::max<std::size_t>(1, steps / divisor);

@@ -2,7 +2,7 @@
 
 #include <sys/mman.h>
 
-#include "base/sanitizers.h"
+#include <remora/sanitizers.h>
 
 namespace remora::detail {
 

@@ -13,6 +13,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include <remora/sanitizers.h>
+
 #include "fake_nic.h"
 #include "memory_monitor.h"
 #include "reader_epoch.h"
@@ -215,7 +217,7 @@ TEST_F(MrCacheChange, ShmdtAndAnotherSegmentAtTheSamePlace) {
 }
 
 TEST_F(MrCacheChange, Brk) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if REMORA_ADDRESS_SANITIZER || REMORA_THREAD_SANITIZER
   GTEST_SKIP() << "the sanitizer's memory lies there";
 #endif
   ::mallopt(M_TOP_PAD, 16 << 20);  // so that malloc does not move the break meanwhile
@@ -236,7 +238,7 @@ TEST_F(MrCacheChange, Brk) {
 
 TEST_F(MrCacheChange, ReallocOfLargeBlocks) {
   ::mallopt(M_MMAP_THRESHOLD, 128 << 10);  // and it does not grow with what is freed
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !REMORA_ADDRESS_SANITIZER && !REMORA_THREAD_SANITIZER
   // Until malloc() maps a block: before, it takes memory that earlier tests of the process have
   // freed, whose mapping does not change.
   std::vector<std::unique_ptr<void, decltype(&std::free)>> held;
@@ -255,7 +257,7 @@ TEST_F(MrCacheChange, ReallocOfLargeBlocks) {
     std::free(block);
   }
   EXPECT_GT(cache_->counters().hits, 0U);  // it was kept, and it changed
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !REMORA_ADDRESS_SANITIZER && !REMORA_THREAD_SANITIZER
   EXPECT_TRUE(eventually([&] {  // a sanitizer's malloc keeps the pages
     return cache_->counters().remapped + cache_->counters().unmapped > 0;
   }));

@@ -14,11 +14,11 @@
 #include <unistd.h>
 #include <utility>
 
+#include <remora/sanitizers.h>
 #include <remora/system_file.h>
 
 #include "base/core_dump.h"
 #include "base/parallel_steps.h"
-#include "base/sanitizers.h"
 
 namespace remora::detail {
 

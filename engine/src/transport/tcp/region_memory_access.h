@@ -11,7 +11,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#include "base/sanitizers.h"
+#include <remora/sanitizers.h>
 
 #if REMORA_THREAD_SANITIZER
 #define REMORA_KEPT_FUNCTION [[gnu::noinline]]

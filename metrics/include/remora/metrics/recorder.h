@@ -13,16 +13,11 @@
 #include <cstdint>
 
 #include <remora/metrics/latency_histogram.h>
+#include <remora/sanitizers.h>
 
 /// Whether one instruction raises a cell. ThreadSanitizer must see the portable form.
-#if defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
+#if REMORA_THREAD_SANITIZER || !defined(__x86_64__)
 #define REMORA_METRICS_ONE_INSTRUCTION 0
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define REMORA_METRICS_ONE_INSTRUCTION 0
-#else
-#define REMORA_METRICS_ONE_INSTRUCTION 1
-#endif
 #else
 #define REMORA_METRICS_ONE_INSTRUCTION 1
 #endif

@@ -182,9 +182,10 @@ TEST(EventLoop, PeriodicTaskRuns) {
 TEST(EventLoop, WhatIsToRunSoonRunsOnceOnItsThreadAndIsLetGoOfThere) {
   auto loop = EventLoop::start("test").value();
   struct Held {
+    Held(EventLoop& its_loop, std::promise<bool>& promise) : loop(its_loop), gone(promise) {}
+    ~Held() { gone.set_value(loop.is_loop_thread()); }
     EventLoop& loop;
     std::promise<bool>& gone;
-    ~Held() { gone.set_value(loop.is_loop_thread()); }
   };
   std::promise<bool> gone;
   std::atomic<int> runs = 0;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <remora/engine/log_writer.h>
+#include <remora/sanitizers.h>
 
 #include "base/log.h"
 
@@ -142,7 +143,7 @@ TEST(LogWriter, ReaderThatHasEndedCostsLinesAndRaisesNoSignal) {
 }
 
 TEST(LogWriter, ChildOfForkWritesWithoutTheThread) {
-#if defined(__SANITIZE_THREAD__)
+#if REMORA_THREAD_SANITIZER
   GTEST_SKIP() << "it reports the parent's thread, and bears no new one, in a child";
 #endif
   Pipe pipe;
@@ -179,7 +180,7 @@ int status_after_warnings(Prepare&& prepare) {
 }
 
 TEST(Log, StderrWithoutAReaderEndsNoProcess) {
-#if defined(__SANITIZE_THREAD__)
+#if REMORA_THREAD_SANITIZER
   GTEST_SKIP() << "it reports the parent's thread, and bears no new one, in a child";
 #endif
   Pipe pipe;
@@ -188,7 +189,7 @@ TEST(Log, StderrWithoutAReaderEndsNoProcess) {
 }
 
 TEST(Log, FullPipeOfStderrBlocksNoThread) {
-#if defined(__SANITIZE_THREAD__)
+#if REMORA_THREAD_SANITIZER
   GTEST_SKIP() << "it reports the parent's thread, and bears no new one, in a child";
 #endif
   Pipe pipe;

@@ -17,7 +17,8 @@ void sleep_until_woken(ServiceState& state) {
   epoll_event event{};
   while (::epoll_wait(state.epoll(), &event, 1, -1) != 1) {
   }
-  EXPECT_EQ(event.data.u64, 0U);
+  const std::uint64_t data = event.data.u64;  // packed there: no reference may be bound to it
+  EXPECT_EQ(data, 0U);
   state.clear_wake();
 }
 

@@ -10,21 +10,13 @@
 #include <cstdio>
 #include <cstdlib>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define REMORA_HOT_ASSERTIONS true
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define REMORA_HOT_ASSERTIONS true
-#endif
-#endif
-#ifndef REMORA_HOT_ASSERTIONS
-#define REMORA_HOT_ASSERTIONS false
-#endif
+#include <remora/sanitizers.h>
 
 namespace remora::detail {
 
 /// Whether REMORA_ASSERT_HOT tests its condition, for state that only such assertions need.
-inline constexpr bool kHotAssertions = REMORA_HOT_ASSERTIONS;
+inline constexpr bool kHotAssertions =
+    REMORA_ADDRESS_SANITIZER == 1 || REMORA_THREAD_SANITIZER == 1;
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void assertion_failed(const char* invariant,
                                                                     const char* file,

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include <remora/sanitizers.h>
+
 #include "transport/tcp/server_lane.h"
 
 namespace remora::transport::tcp {
@@ -74,8 +76,7 @@ TEST(TcpSession, LaneThatEndsByItselfBreaksItsSession) {
   EXPECT_FALSE(session->broken()) << "it has been told of before";
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)  // they have a malloc of their own
+#if !REMORA_ADDRESS_SANITIZER && !REMORA_THREAD_SANITIZER  // they have a malloc of their own
 /// What malloc keeps of a lane that has gone stays resident for as long as the server runs.
 TEST(TcpSession, BuffersOfLanesAreNotInTheHeap) {
   const auto used_bytes = [] {
