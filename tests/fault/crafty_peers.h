@@ -29,7 +29,6 @@
 namespace remora::fault {
 
 using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace): literals only
-using Clock = std::chrono::steady_clock;
 using transport::rdma::Introduction;
 
 /// How far a client gets before it goes.
@@ -69,7 +68,7 @@ class CraftyClient {
   }
 
  private:
-  static Deadline soon() { return Clock::now() + 10s; }
+  static Deadline soon() { return std::chrono::steady_clock::now() + 10s; }
 
   [[nodiscard]] verbs::Connector resolve() const {
     return verbs::Connector::resolve(verbs::Address::parse(uri_.host, uri_.port).value(), soon())
@@ -124,7 +123,7 @@ class CraftyClient {
     (void)hear();
   }
   control::Envelope hear() {
-    for (const Deadline until = soon(); Clock::now() < until;) {
+    for (const Deadline until = soon(); std::chrono::steady_clock::now() < until;) {
       auto message = endpoint_->receive().value();
       if (message) return control::decode(message->bytes).value();
       pollfd event{.fd = endpoint_->event_fd(), .events = POLLIN, .revents = 0};
@@ -193,7 +192,7 @@ class CraftyServer {
  private:
   struct Peer {
     std::unique_ptr<transport::ServerEndpoint> endpoint;
-    Clock::time_point goes_at = Clock::time_point::max();
+    std::chrono::steady_clock::time_point goes_at = std::chrono::steady_clock::time_point::max();
     bool told = false;
   };
 
@@ -223,7 +222,7 @@ class CraftyServer {
     std::erase_if(peers_, [this](Peer& peer) { return is_done_with(peer); });
   }
   bool is_done_with(Peer& peer) {
-    if (Clock::now() >= peer.goes_at) return true;
+    if (std::chrono::steady_clock::now() >= peer.goes_at) return true;
     if (step_ == ServerStep::kStaysSilent) return false;
     const auto message = peer.endpoint->receive();
     if (!message) return true;
@@ -235,7 +234,8 @@ class CraftyServer {
     if (step_ == ServerStep::kGoesAfterHello) return true;
     peer.told = true;
     welcome(*peer.endpoint, control::decode((*message)->bytes).value().id());
-    if (step_ == ServerStep::kGoesBetweenLanes) peer.goes_at = Clock::now() + pause_;
+    if (step_ == ServerStep::kGoesBetweenLanes)
+      peer.goes_at = std::chrono::steady_clock::now() + pause_;
     return false;
   }
   void welcome(transport::ServerEndpoint& endpoint, std::uint64_t id) const {

@@ -10,6 +10,7 @@
 
 #include "history.h"
 #include "stamp.h"
+#include "support/callgrind.h"
 
 namespace remora::fault {
 namespace {
@@ -155,7 +156,7 @@ LoadProcess& FaultTest::start_load_by(const std::string& uri, std::vector<std::s
   // The last word of a kind counts: what the test says goes before what is usual.
   std::vector<std::string> all{"uri=" + uri, "seed=" + std::to_string(seed_ * 100 + loads_++)};
   const bool emulated = over_rdma();
-  all.emplace_back("rate=8000");
+  all.emplace_back(test::kSanitized ? "rate=1000" : "rate=8000");
   all.push_back(emulated ? "deadline=8000" : "deadline=2000");
   all.insert(all.end(), words.begin(), words.end());
   if (emulated) all.emplace_back("rate=600");

@@ -40,7 +40,7 @@ void Flights::post_all(Queue& queue, SlotPool& slots, std::uint64_t generation) 
 }
 
 /// One that has ended: as it may, and once.
-void Flights::judge(const Completion& completion, Clock::time_point broken) {
+void Flights::judge(const Completion& completion, std::chrono::steady_clock::time_point broken) {
   const std::uint64_t tag = completion.tag();
   const What what = what_of(tag);
   const Code code = completion.ok() ? Code{} : completion.error().code();
@@ -64,7 +64,7 @@ void Flights::judge(const Completion& completion, Clock::time_point broken) {
     flight_wrong(name + ", a read, was not carried out again: " + completion.error().message());
 }
 
-std::size_t Flights::take(Queue& queue, Clock::time_point broken) {
+std::size_t Flights::take(Queue& queue, std::chrono::steady_clock::time_point broken) {
   std::size_t count = 0;
   for (Completion& completion : queue.poll()) {
     judge(completion, broken);
@@ -81,21 +81,22 @@ std::size_t Flights::take(Queue& queue, Clock::time_point broken) {
 
 /// On the wire: a packet a request at least has left the device since.
 void Flights::expect_sent(std::uint64_t before) {
-  const Clock::time_point until = Clock::now() + kSentWithin;
+  const std::chrono::steady_clock::time_point until =
+      std::chrono::steady_clock::now() + kSentWithin;
   std::uint64_t sent = 0;
   do {
     sent = packets_sent() - before;
     if (sent >= Memory::kOperations) return;
     std::this_thread::sleep_for(2ms);
-  } while (Clock::now() < until);
+  } while (std::chrono::steady_clock::now() < until);
   flight_wrong("only " + std::to_string(sent) + " packets had left the device");
 }
 
 void Flights::expect_none(Queue& queue, const char* when) {
-  const Clock::time_point until = Clock::now() + kWatched;
+  const std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + kWatched;
   std::size_t ended = 0;
-  while (Clock::now() < until) {
-    ended += take(queue, Clock::now());
+  while (std::chrono::steady_clock::now() < until) {
+    ended += take(queue, std::chrono::steady_clock::now());
     std::this_thread::sleep_for(10ms);
   }
   if (ended != 0)
@@ -146,7 +147,8 @@ void Flights::engine_rounds() {
 }
 
 /// Breaks the lane by an operation whose deadline passes. When that was.
-Clock::time_point Flights::break_by_deadline(Queue& queue, Queue& breaker, SlotPool& slots) {
+std::chrono::steady_clock::time_point Flights::break_by_deadline(Queue& queue, Queue& breaker,
+                                                                 SlotPool& slots) {
   breaker.read(ByteOffset{200 * Memory::kBlockBytes}, slots.take(), 0);
   breaker.submit().value();
   for (const Completion& completion : breaker.wait(1)) {
@@ -154,7 +156,7 @@ Clock::time_point Flights::break_by_deadline(Queue& queue, Queue& breaker, SlotP
     if (completion.ok() || completion.error().code() != Code::kTimedOut)
       wrong("the operation that was to break the lane ended otherwise");
   }
-  const Clock::time_point broken = Clock::now();
+  const std::chrono::steady_clock::time_point broken = std::chrono::steady_clock::now();
   // With the link still cut: what cannot be known is said at once, what can be repeated waits.
   std::size_t ended = 0;
   while (ended < Memory::kWrites + Memory::kAdds && awake_since(broken) < kGraceOfVerdict) {
@@ -179,12 +181,13 @@ bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
   Queue queue = region.queue({.depth = Memory::kOperations, .deadline = kDeadline}).value();
   Queue breaker = region.queue({.depth = 1, .deadline = kBreakAfter}).value();
   // A round that begins while the session is away would post nothing.
-  for (const auto until = Clock::now() + 10s; !region.connected() && Clock::now() < until;)
+  for (const auto until = std::chrono::steady_clock::now() + 10s;
+       !region.connected() && std::chrono::steady_clock::now() < until;)
     std::this_thread::sleep_for(5ms);
   const std::uint64_t before = posted();
   const std::uint64_t interrupted = interrupted_;
   hold(round);
-  const Clock::time_point began = Clock::now();
+  const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
   const std::uint64_t sent = packets_sent();
   post_all(queue, slots, generation(round));
   expect_sent(sent);
@@ -194,16 +197,17 @@ bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
   // Its lease was over before: on a host that stands still, or takes long to hold packets back.
   const bool in_flight = interrupted_ == interrupted;
   if (in_flight) report_.in_flight += queue.size();
-  Clock::time_point broken;
-  Clock::duration stalled = watch_.within(began, Clock::now());
+  std::chrono::steady_clock::time_point broken;
+  std::chrono::steady_clock::duration stalled =
+      watch_.within(began, std::chrono::steady_clock::now());
   if (!in_flight) {
-    broken = Clock::now();
+    broken = std::chrono::steady_clock::now();
     command(options_.release);
   } else if (options_.end == LaneEnd::kServer) {
-    const Clock::time_point stopped = Clock::now();
+    const std::chrono::steady_clock::time_point stopped = std::chrono::steady_clock::now();
     stand_still(stopper_, options_.stop);
     watch_.overlook(stopped);
-    broken = Clock::now();
+    broken = std::chrono::steady_clock::now();
     stalled += broken - stopped - options_.stop;
     expect_none(queue, "while the client stood still");
     command(options_.release);
@@ -214,8 +218,9 @@ bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
   // With `--end server` the client is not told, since its link is still cut when its lanes go: it
   // has to receive nothing for the lease, and to come back. All that is promised is the deadline,
   // from when they were posted; what the client was made to stand still is a part of it.
-  while (queue.size() != 0 &&
-         Clock::now() - began - watch_.within(broken, Clock::now()) < kDeadline + kGraceOfVerdict) {
+  while (queue.size() != 0 && std::chrono::steady_clock::now() - began -
+                                      watch_.within(broken, std::chrono::steady_clock::now()) <
+                                  kDeadline + kGraceOfVerdict) {
     take(queue, broken);
     std::this_thread::sleep_for(5ms);
   }
@@ -224,7 +229,7 @@ bool Flights::engine_round(const Engine& engine, const Region& region, SlotPool&
   expect_counted(engine.registry(), ended_before);
   if (const Status settled = region.settled(10s); !settled)
     wrong("not settled: " + settled.error().message());
-  stalled += watch_.within(broken, Clock::now());
+  stalled += watch_.within(broken, std::chrono::steady_clock::now());
   // A server that has stood still itself gives its clients their lease once more.
   const bool broke = options_.end != LaneEnd::kServer || interrupted_ != interrupted;
   const bool counts = in_flight && broke && stalled < kStandsStill;

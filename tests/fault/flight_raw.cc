@@ -47,7 +47,7 @@ std::size_t Flights::post_raw(test::RawSession& session, const test::RawSession:
 
 /// Ends as the lane tells of them, until all of them have or `patience` is over.
 void Flights::collect_raw(test::RawSession& session, Milliseconds patience,
-                          Clock::time_point broken) {
+                          std::chrono::steady_clock::time_point broken) {
   std::size_t ended = 0;
   while (ended < Memory::kOperations && awake_since(broken) < patience) {
     std::array<transport::LaneCompletion, Memory::kOperations> found;
@@ -75,9 +75,9 @@ void Flights::collect_raw(test::RawSession& session, Milliseconds patience,
 void Flights::expect_server_has_ended_it() {
   const Engine engine = open_engine();
   const Session session = engine.connect(options_.uri).value();
-  const Clock::time_point until = Clock::now() + 10s;
+  const std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + 10s;
   std::uint64_t sessions = 0;
-  while (Clock::now() < until) {
+  while (std::chrono::steady_clock::now() < until) {
     const auto usage = session.usage();
     if (sessions = usage ? usage->sessions : 0; sessions == 1) return;
     std::this_thread::sleep_for(100ms);
@@ -96,13 +96,13 @@ void Flights::raw_round(std::uint64_t round) {
       taken != Memory::kOperations)
     wrong(std::to_string(taken) + " requests were posted");
   expect_sent(sent);
-  collect_raw(session, kWatched, Clock::now());
+  collect_raw(session, kWatched, std::chrono::steady_clock::now());
   const auto early = static_cast<std::size_t>(
       std::count_if(told_.begin(), told_.end(), [](std::uint32_t times) { return times != 0; }));
   if (early != 0) wrong("not in flight: " + std::to_string(early) + " had ended");
   report_.in_flight += Memory::kOperations - early;
   if (options_.end == LaneEnd::kRawClient) {
-    const Clock::time_point broken = Clock::now();
+    const std::chrono::steady_clock::time_point broken = std::chrono::steady_clock::now();
     session.lane().move_to_error();
     collect_raw(session, kGraceOfVerdict, broken);  // with the link still cut
     command(options_.release);
@@ -113,10 +113,10 @@ void Flights::raw_round(std::uint64_t round) {
     expect_server_has_ended_it();
     // A NIC that tries again gets no answer any more. rxe does so for ever,
     // and the server's goodbye was lost: it is the client's to give up.
-    collect_raw(session, kWatched, Clock::now());
+    collect_raw(session, kWatched, std::chrono::steady_clock::now());
     if (std::any_of(told_.begin(), told_.end(), [](std::uint32_t times) { return times != 0; }))
       wrong("requests ended by themselves");
-    const Clock::time_point broken = Clock::now();
+    const std::chrono::steady_clock::time_point broken = std::chrono::steady_clock::now();
     session.lane().move_to_error();
     collect_raw(session, kGraceOfVerdict, broken);
   }

@@ -24,7 +24,6 @@
 namespace remora::fault {
 
 using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace): literals only
-using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 using Memory = FlightMemory;
 
@@ -51,9 +50,9 @@ inline What what_of(std::uint64_t tag) {
   return tag < Memory::kReads + Memory::kWrites ? What::kWrite : What::kAdd;
 }
 
-inline std::uint64_t since(Clock::time_point began) {
+inline std::uint64_t since(std::chrono::steady_clock::time_point began) {
   return static_cast<std::uint64_t>(
-      std::chrono::duration_cast<Milliseconds>(Clock::now() - began).count());
+      std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - began).count());
 }
 
 /// Packets that the device has sent since it began; 0 where it does not say.
@@ -94,8 +93,9 @@ class Flights {
 
  private:
   /// Since `began`, less what this process was not run meanwhile.
-  [[nodiscard]] Clock::duration awake_since(Clock::time_point began) const {
-    const auto now = Clock::now();
+  [[nodiscard]] std::chrono::steady_clock::duration awake_since(
+      std::chrono::steady_clock::time_point began) const {
+    const auto now = std::chrono::steady_clock::now();
     return now - began - watch_.within(began, now);
   }
   [[nodiscard]] bool raw() const {
@@ -146,22 +146,24 @@ class Flights {
   static std::uint64_t generation(std::uint64_t round) { return round + 2; }
 
   void engine_rounds();
-  Clock::time_point break_by_deadline(Queue& queue, Queue& breaker, SlotPool& slots);
+  std::chrono::steady_clock::time_point break_by_deadline(Queue& queue, Queue& breaker,
+                                                          SlotPool& slots);
   /// False: it was void.
   bool engine_round(const Engine& engine, const Region& region, SlotPool& slots,
                     std::uint64_t round);
   static void post_all(Queue& queue, SlotPool& slots, std::uint64_t generation);
-  std::size_t take(Queue& queue, Clock::time_point broken);
+  std::size_t take(Queue& queue, std::chrono::steady_clock::time_point broken);
   void expect_sent(std::uint64_t before);
   void expect_none(Queue& queue, const char* when);
-  void judge(const Completion& completion, Clock::time_point broken);
+  void judge(const Completion& completion, std::chrono::steady_clock::time_point broken);
   void expect_once();
   void expect_counted(const metrics::Registry& registry, const EndCounts& before);
 
   void raw_round(std::uint64_t round);
   static std::size_t post_raw(test::RawSession& session, const test::RawSession::Grant& grant,
                               std::uint64_t generation);
-  void collect_raw(test::RawSession& session, Milliseconds patience, Clock::time_point broken);
+  void collect_raw(test::RawSession& session, Milliseconds patience,
+                   std::chrono::steady_clock::time_point broken);
   void expect_server_has_ended_it();
 
   const FlightOptions& options_;

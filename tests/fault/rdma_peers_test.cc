@@ -44,7 +44,8 @@ class RdmaPeersTest : public FaultTest {
   void expect_nothing_left() {
     EXPECT_TRUE(server().soon_sessions(0)) << server().ask("status");
     Objects now;
-    for (const Deadline until = Clock::now() + 20s; Clock::now() < until;)
+    for (const Deadline until = std::chrono::steady_clock::now() + 20s;
+         std::chrono::steady_clock::now() < until;)
       if (now = device_objects(); now == before_) break;
     EXPECT_EQ(now, before_) << "I8: device objects, before and now";
   }
@@ -65,8 +66,8 @@ class RdmaPeersTest : public FaultTest {
     const auto opened = engine.open_region(
         "remora://" + address + ":" + std::to_string(server.port()) + "/t1?transport=rdma",
         Rights::kAll);
-    const auto took =
-        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - timed.began());
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now() - timed.began());
     EXPECT_TRUE(timed.took_at_most(patience + kGrace)) << "I3";
     ASSERT_FALSE(opened.ok());
     const Code code = opened.error().code();
@@ -158,7 +159,7 @@ TEST_P(RdmaPeersTest, PeersThatAcceptAndStaySilentAreGivenUpInTime) {
 class DeafClient {
  public:
   explicit DeafClient(const Uri& uri) {
-    const Deadline deadline = Clock::now() + 10s;
+    const Deadline deadline = std::chrono::steady_clock::now() + 10s;
     const auto address = verbs::Address::parse(uri.host, uri.port).value();
     verbs::Connector connector = verbs::Connector::resolve(address, deadline).value();
     domain_ = connector.device().allocate_domain().value();
@@ -208,14 +209,14 @@ class DeafClient {
 /// What becomes of a client that asks the server for something, again and again, for so long, at
 /// less than half the pace that it would be slowed down to (limits.requests_per_second). What this
 /// process stood still is deducted from each time.
-LoadReport ask_for(Clock::duration time, const Session& session) {
+LoadReport ask_for(std::chrono::steady_clock::duration time, const Session& session) {
   LoadReport asked;
   const test::StallWatch stalls;
-  const auto until = Clock::now() + time;
+  const auto until = std::chrono::steady_clock::now() + time;
   do {
-    const auto began = Clock::now();
+    const auto began = std::chrono::steady_clock::now();
     const auto answer = session.stat("t1");
-    const auto ended = Clock::now();
+    const auto ended = std::chrono::steady_clock::now();
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
         ended - began - stalls.within(began, ended));
     ++asked.operations;
@@ -226,7 +227,7 @@ LoadReport ask_for(Clock::duration time, const Session& session) {
     asked.longest_verdict_ms =
         std::max(asked.longest_verdict_ms, static_cast<std::uint64_t>(took.count()));
     std::this_thread::sleep_for(2ms);
-  } while (Clock::now() < until);
+  } while (std::chrono::steady_clock::now() < until);
   return asked;
 }
 
@@ -258,7 +259,8 @@ struct Newcomer {
 
   static Newcomer knock(const Uri& uri) {
     const auto address = verbs::Address::parse(uri.host, uri.port).value();
-    verbs::Connector connector = verbs::Connector::resolve(address, Clock::now() + 10s).value();
+    verbs::Connector connector =
+        verbs::Connector::resolve(address, std::chrono::steady_clock::now() + 10s).value();
     auto domain = connector.device().allocate_domain().value();
     auto queue = connector.device().create_completion_queue({.depth = 4}).value();
     verbs::QueuePairBuilder<verbs::Rc> builder{domain, queue, queue};
