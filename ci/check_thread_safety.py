@@ -2,7 +2,7 @@
 """Checks that clang refuses a wrong use of <remora/mutex.h>, and accepts a right one.
 
 Small sources with a seeded fault each are compiled with the flags that a build tree of clang has for
-every module of the library (--build, the preset fuzz), or read by clang-tidy as the sources of the
+every module of the library (--build, the preset asan-ubsan), or read by clang-tidy as the sources of the
 programs are (--tidy, the preset tidy). A module that lacks the flags is a failure.
 """
 
@@ -118,7 +118,7 @@ def check(name, run):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--build", help="a tree that clang builds, such as build/fuzz")
+    parser.add_argument("--build", help="a tree that clang builds, such as build/asan-ubsan")
     parser.add_argument("--tidy", action="store_true", help="also ask clang-tidy")
     parser.add_argument("--clang-tidy", default="clang-tidy-14")
     options = parser.parse_args()

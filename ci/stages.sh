@@ -274,17 +274,24 @@ vm_verdicts() {
   return 1
 }
 
+# The tree of clang, which also checks the use of mutexes, and in which each fuzzer goes over its corpus.
 stage_asan() {
+  local status=0
   build asan-ubsan
   ok "asan: builds without warnings"
-  run_asan -E "$asan_later"
+  ci/check_thread_safety.py --build build/asan-ubsan || status=1
+  tests/fuzz/run.sh --seconds 0 --build build/asan-ubsan || status=1
+  run_asan -E "$asan_later" || status=1
+  return "$status"
 }
 
 # run_asan CTEST_ARGUMENT...: the native tests of that tree that these choose.
 run_asan() {
   ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1} \
+    ASAN_SYMBOLIZER_PATH=${ASAN_SYMBOLIZER_PATH:-/usr/lib/llvm-14/bin/llvm-symbolizer} \
     LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$root/ci/lsan.supp:print_suppressions=0} \
     UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1} \
+    REMORA_TIMEOUT_FACTOR=4 \
     ci/run_ctest.sh build/asan-ubsan --together -LE '^(long|no-sanitizer|rxe.*)$' "$@" -j "$tests_at_once"
 }
 
@@ -308,6 +315,7 @@ run_tsan() {
   local plain=()
   if setarch "$(uname -m)" -R true 2>/dev/null; then plain=(setarch "$(uname -m)" -R); fi
   TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$root/ci/tsan.supp} \
+    REMORA_TIMEOUT_FACTOR=4 \
     "${plain[@]}" ci/run_ctest.sh "build/tsan/$1" --together -LE '^(long|rxe.*)$' -R "$2" -j "$tests_at_once"
 }
 
@@ -319,14 +327,6 @@ stage_sanitizers() {
   build tsan conformance_c
   run_tsan tests/conformance '^c\.' || status=1
   return "$status"
-}
-
-# Each fuzzer over its committed corpus. The tree of clang also checks the use of mutexes.
-stage_fuzz() {
-  build fuzz
-  ok "fuzz: builds without warnings"
-  ci/check_thread_safety.py --build build/fuzz
-  tests/fuzz/run.sh --seconds 0
 }
 
 # Each fuzzer from a fixed seed: the same inputs in each run, as far as they get.

@@ -15,6 +15,7 @@ so does what is no single case of GoogleTest. ci/ctest_report.py tells the verdi
 """
 
 import json
+import os
 import pathlib
 import re
 import sys
@@ -23,6 +24,9 @@ import checks
 
 CASES = 12
 LONGEST_S = 600
+# A limit ends what hangs; it says nothing of how fast a test is. Where a sanitizer slows all of them, the
+# environment says how many times as long they may take.
+TIMES = float(os.environ.get("REMORA_TIMEOUT_FACTOR", "1"))
 # CTest begins with what costs most, so that nothing long begins last. A group costs as many as it has
 # cases, and what the costliest of them says; a program of its own, such as a script, this:
 PROGRAM_COST = 20
@@ -67,6 +71,8 @@ def quoted(value):
 
 
 def test_lines(name, command, properties):
+    if "TIMEOUT" in properties:
+        properties = {**properties, "TIMEOUT": properties["TIMEOUT"] * TIMES}
     lines = [f"add_test({quoted(name)} {' '.join(quoted(word) for word in command)})"]
     if properties:
         pairs = " ".join(f"{each} {quoted(value)}" for each, value in properties.items())
@@ -139,6 +145,8 @@ def self_test():
     text = "\n".join(grouped([test("S.a", COST=30.0), test("S.b"), test("S.*")])[0])
     costs = re.findall(r"COST \[==\[(\d+)", text)
     failed += checks.verdict(costs == [str(PROGRAM_COST), "32"], "suites: long tests begin first", f"got {costs}")
+    lines = test_lines("T", ["/p"], {"TIMEOUT": 20.0, "LABELS": ["a"]})
+    failed += checks.verdict(f"TIMEOUT [==[{20 * TIMES:g}]==]" in lines[1], "suites: limits of time are multiplied", lines[1])
     check("not what is more than a case", [test("S.*"), test("S.*"), test("S.a:S.b")], [])
     many = [test(f"S.c{number}") for number in range(CASES + 1)]
     check("many are several groups, and each is in one of them", many,

@@ -18,13 +18,12 @@ layers     | 120| |which folder may include and link which, words, documents, th
 dev        |2400| |build dev with every public header alone; native tests
 quickstart | 900| |the run part of ci/quickstart.sh, natively, and ci/cluster.sh, with the dev build, whose units are those of its own
 install    | 900| |install, move the prefix, build outside projects against it; command lines of documents
-vm         |3000| |two guests with Soft-RoCE at once: rxe tests, quickstart over rdma; with --gate faults there, too
+vm         |2400| |two guests with Soft-RoCE at once: rxe tests, quickstart over rdma; with --gate faults there, too
 faults     | 900|g|native tests that the fast tier leaves out: faults with short counts, memcheck
-fuzz       | 900|g|build fuzz with clang, -Wthread-safety; seeded misuse of mutexes must be refused; every fuzzer over its corpus
 tidy       |1800|g|clang-tidy-14 on what has changed of the product
 affected   |3000|a|build; the tests whose programs, scripts or data have changed (--affected)
-hosts      |1800|g|two guests with Soft-RoCE: verbs, conformance, faults of link, lanes and processes
-asan       |2400|g|build asan-ubsan; native tests, of most programs over one transport
+hosts      |1800|f|two guests with Soft-RoCE: verbs, conformance, faults of link, lanes and processes
+asan       |2400|g|build asan-ubsan with clang, -Wthread-safety; seeded misuse of mutexes must be refused; fuzz corpora; native tests
 tsan       |1800|g|build and run the tests of metrics, engine, conformance and some faults (shm, tcp) under ThreadSanitizer
 long       | 900|f|native tests that take a minute each
 repeat     |9000|f|native tests of less than a second, a hundred times each
@@ -54,8 +53,10 @@ declare -A tsan_tests=(
   [tests/conformance]='^[^c]'
   [tests/fault]='^(StampTest|LoadPage|LoadLedger)|/LaneTest\.(Cut|Peer)|/(RevokeTest|ServerKillTest|LoadTest)\.|/ClientKillTest.*/tcp'
 )
-# What these run is the same code, which other tests run over shm or by the C++ API: with --full only.
-asan_later='^(apps\..*\.tcp|c\.(conformance|sessions)\.tcp|volume_model\.mutants)$'
+# What these run is the same code, which other tests run over shm, by the C++ API, or as another device:
+# with --full only.
+asan_later='^(apps\..*\.tcp|c\.conformance\.tcp|c\.sessions\..*|volume_model\.mutants'
+asan_later+='|unit_(verbs|engine)\.device\.(mlx5-no-atomics|bnxt_re.*|irdma|rxe))$'
 
 usage() {
   cat <<USAGE
