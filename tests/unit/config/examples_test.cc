@@ -38,13 +38,18 @@ Section section(const std::string& page, const std::string& text, const std::str
   return {start + begin.size(), end};
 }
 
+// Writes a file only where that changes it: what is built from it stays as it is.
+void update(const std::filesystem::path& path, const std::string& text) {
+  if (read(path) != text) std::ofstream{path} << text;
+}
+
 // Compares a section of a page with the text that the code prints; REMORA_UPDATE_DOCS=1 writes it.
 void expect_in_page(const std::string& page, const std::string& name, const std::string& expected) {
   const std::filesystem::path path = folder() / "docs" / page;
   const std::string text = read(path);
   const Section place = section(page, text, name);
   if (std::getenv("REMORA_UPDATE_DOCS") != nullptr) {
-    std::ofstream{path} << text.substr(0, place.begin) << expected << text.substr(place.end);
+    update(path, text.substr(0, place.begin) + expected + text.substr(place.end));
     return;
   }
   EXPECT_EQ(text.substr(place.begin, place.end - place.begin), expected)
@@ -62,7 +67,7 @@ TEST(Documents, ReloadTableIsWhatTheServerGoesBy) {
 // The same for a file that the code prints as a whole.
 void expect_file(const std::filesystem::path& path, const std::string& expected) {
   if (std::getenv("REMORA_UPDATE_DOCS") != nullptr) {
-    std::ofstream{path} << expected;
+    update(path, expected);
     return;
   }
   EXPECT_EQ(read(path), expected) << path << ": run this test with REMORA_UPDATE_DOCS=1";
