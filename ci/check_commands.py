@@ -1,26 +1,37 @@
 #!/usr/bin/env python3
 """Runs the command lines of the project's documents, so that what they tell the reader to type works.
 
-usage: ci/check_commands.py [--build TREE] [--where native|guest] [--list] [FILE.md...]
+usage: ci/check_commands.py [--build TREE] [--where PLACE] [--list] [FILE.md...]
        ci/check_commands.py --self-test
 
 Without FILE: every *.md that git knows. Each block of shell commands (```sh) has one of these marks on
 the line above it:
 
-    <!-- run: native -->             runs on this machine and must end with status 0
-    <!-- run: native, stays -->      starts a program that stays: runs until the file's last block has ended
-    <!-- run: guest -->              the same in the guest of ci/vm, which has an RDMA device (--where guest);
-    <!-- run: guest, stays -->       ci/guest_suites.sh does it
-    <!-- run by STAGE: needs root -->   that stage of ci/test.sh runs the block's scripts, which is checked
-    <!-- not run: needs root -->     never runs; the reason stands in the mark
+    <!-- run: PLACE -->              runs there and must end with status 0
+    <!-- run: PLACE, stays -->       starts a program that stays: runs until the file's last block has ended
+    <!-- run: PLACE, server -->      beside a server with config/examples/quickstart.yaml, started for the file
+    <!-- run by STAGE: installs -->  that stage of ci/test.sh runs the block's scripts, which is checked
+    <!-- run by FILE: each change --> this script runs each line of the block, which is checked
 
-In a guest, `ci/vm/run.sh OPTION... -- COMMAND` runs COMMAND in that same guest. A shell block without a mark is an error, and so is a block that does not name its language (```text).
+| PLACE | runs |
+|---|---|
+| native | on this machine |
+| guest | in the guest of ci/vm, which has an RDMA device; ci/guest_suites.sh calls this program there |
+| a stage of ci/test.sh | what takes minutes, or needs what only that stage has, which calls `--where STAGE` |
 
-The blocks of one file run one after the other in one scratch folder, in which the project's folders stand
-as links and `build/dev` is TREE (default: build/dev). PATH begins with the folders of `remora`,
-`remora-server` and ci/. Where the kernel allows it, a file has a network namespace of its own, so that
-ports which a document names are free. Each block has a time limit. What a block has left running is ended
-by the id of its process group after the file's last block.
+There is no mark for a block that never runs: write such a command as a part of a sentence. A shell block
+without a mark is an error, and so is a block that does not name its language (```text).
+
+native, guest: the blocks of one file run one after the other in one scratch folder, in which the project's
+folders stand as links and `build/dev` is TREE (default: build/dev). Where the kernel allows it, a file has
+a network namespace of its own, so that ports which a document names are free. In a guest,
+`ci/vm/run.sh OPTION... -- COMMAND` runs COMMAND in that same guest.
+
+A stage: they run in the project's own folder, with the environment of the stage.
+
+PATH begins with the folders of `remora`, `remora-server` and ci/; where there is no `sudo`, root has one that
+runs its command. Each block has a time limit, that of a stage is the stage's own. What a block has left
+running is ended by the id of its process group after the file's last block.
 """
 
 import argparse
@@ -40,9 +51,14 @@ import checks
 
 ROOT = checks.ROOT
 LIMIT_SECONDS = 300  # against a block that hangs: a busy machine is no fault of the document
+STAGE_LIMIT_SECONDS = 14400  # the longest limit of a stage
+SCRATCH = ("native", "guest")  # places whose blocks run in a scratch folder
+SERVER = "exec remora-server --config config/examples/quickstart.yaml\n"
 SHELL = ("sh", "bash", "shell", "console")
-MARK = re.compile(r"<!-- (?:run: (?P<where>native|guest)(?P<stays>, stays)?|run by (?P<stage>[\w-]+): [^<>]+"
-                  r"|not run: (?P<reason>[^<>]+)) -->")
+MARK = re.compile(r"<!-- (?:run: (?P<where>[a-z][a-z-]*)(?:, (?P<how>stays|server))?"
+                  r"|run by (?:(?P<stage>[a-z][a-z-]*)|(?P<script>[\w/.-]+)): [^<>]+) -->")
+EVERY_STAGE = ("ci/test.sh", "ci/stages.sh", "ci/check_commands.py")  # these name each of them
+SCRIPT = r"\b(?:ci|tests)/[\w/.-]+\.(?:sh|py)\b"
 # Instead of ci/vm/run.sh where a guest is there.
 IN_GUEST = """\
 #!/bin/sh
@@ -53,27 +69,45 @@ done
 shift
 exec "$@"
 """
+SUDO = """\
+#!/bin/sh
+exec env "$@"
+"""
 
 
 class Block:
-    def __init__(self, line, text, where, stays, reason):
-        self.line, self.text, self.where, self.stays, self.reason = line, text, where, stays, reason
+    def __init__(self, line, text, where, how, other):
+        self.line, self.text, self.where, self.other = line, text, where, other
+        self.stays, self.server = how == "stays", how == "server"
 
 
-def stage_text(stage):
-    """What a stage of ci/test.sh says: its function, those that it calls, and their scripts; "" without it."""
-    def read(name):
-        with open(os.path.join(ROOT, name), encoding="utf-8") as file:
-            return file.read()
+def read(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        return file.read()
 
+
+def stage_function(stage):
+    """The function of a stage of ci/test.sh and those that it calls; "" without it."""
     functions = dict(re.findall(r"^(\w+)\(\) (\{ .*? \}$|\{$.*?^\}$)", read("ci/stages.sh"), re.M | re.S))
     said, todo = [], ["stage_" + stage.replace("-", "_")]
     for name in todo:
         body = functions.get(name, "")
         said.append(body)
         todo += [other for other in functions if re.search(rf"\b{other}\b", body) and other not in todo]
-    scripts = sorted(set(re.findall(r"\b(?:ci|tests)/[\w/.-]+\.(?:sh|py)\b", "\n".join(said))))
-    return "\n".join(said + [read(name) for name in scripts if os.path.exists(os.path.join(ROOT, name))])
+    return "\n".join(said).strip()
+
+
+def scripts_of(text, folder=""):
+    """The scripts that a text names; `$here/NAME` is in the folder of the script whose text it is."""
+    found = re.findall(SCRIPT, text) + [os.path.join(folder, name)
+                                        for name in re.findall(r"\$here/([\w.-]+\.(?:sh|py))\b", text) if folder]
+    return [name for name in sorted(set(found)) if os.path.exists(os.path.join(ROOT, name))]
+
+
+def stage_text(stage):
+    """What a stage says, and the scripts that it names."""
+    said = stage_function(stage)
+    return "\n".join([said] + [read(name) for name in scripts_of(said)]).strip()
 
 
 def not_in_stage(stage, text):
@@ -81,10 +115,42 @@ def not_in_stage(stage, text):
     said = stage_text(stage)
     if not said:
         return f"ci/test.sh has no stage {stage}"
-    lines = [re.sub(r"(^|\s)#.*", "", line) for line in text.split("\n")]
-    for script in re.findall(r"\b(?:ci|tests)/[\w/.-]+\.(?:sh|py)\b", "\n".join(lines)):
+    for script in re.findall(SCRIPT, "\n".join(lines_of(text))):
         if "/" + os.path.basename(script) not in said:
             return f"stage {stage} does not run {script}"
+    return None
+
+
+def not_in_script(name, text):
+    """What is wrong with the claim that this script runs each line of a block; or None."""
+    if not os.path.exists(os.path.join(ROOT, name)):
+        return f"there is no script {name}"
+    said = re.sub(r'["\']', "", read(name))
+    missing = [line for line in lines_of(text) if line not in said]
+    return f"{name} does not run `{missing[0]}`" if missing else None
+
+
+def lines_of(text):
+    """The command lines of a block, without comments."""
+    lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.split("\n")]
+    return [line for line in lines if line]
+
+
+def not_called(where):
+    """What is wrong with a stage as the place where blocks run: it must call this program. None: nothing."""
+    if where in SCRATCH:
+        return None
+    said = stage_function(where)
+    if not said:
+        return f"there is no place {where}: native, guest, or a stage of ci/test.sh"
+    texts, todo = [said], scripts_of(said)
+    for name in todo:
+        if name in EVERY_STAGE:
+            continue
+        texts.append(read(name))
+        todo += [other for other in scripts_of(texts[-1], os.path.dirname(name)) if other not in todo]
+    if not any(re.search(rf"check_commands\.py.*--where {where}(?![\w-])", text) for text in texts):
+        return f"stage {where} does not call ci/check_commands.py --where {where}"
     return None
 
 
@@ -98,7 +164,7 @@ def blocks_of(text):
             if mark and not lines[at + 1].strip().startswith(tuple("```" + name for name in SHELL)):
                 faults.append((at + 1, "this mark stands above no block of shell commands"))
             elif re.match(r"<!-- (not )?runs?\b", line) and not mark:
-                faults.append((at + 1, "this mark is not one that is known"))
+                faults.append((at + 1, "this mark is not one that is known: run: PLACE, or run by STAGE: REASON"))
             at += 1
             continue
         end = next((i for i in range(at + 1, len(lines)) if lines[i].strip() == "```"), None)
@@ -111,14 +177,16 @@ def blocks_of(text):
         elif language in SHELL:
             above = MARK.fullmatch(lines[at - 1].strip()) if at else None
             if above is None:
-                faults.append((at + 1, "this block of shell commands has no mark `run` or `not run`"))
+                faults.append((at + 1, "this block of shell commands has no mark `run`"))
             else:
-                block = "\n".join(lines[at + 1:end]) + "\n"
-                fault = not_in_stage(above["stage"], block) if above["stage"] else None
+                block, other = "\n".join(lines[at + 1:end]) + "\n", above["stage"] or above["script"]
+                if above["where"]:
+                    fault = not_called(above["where"])
+                else:
+                    fault = (not_in_stage if above["stage"] else not_in_script)(other, block)
                 if fault:
                     faults.append((at + 1, fault))
-                reason = above["reason"] and "not run: " + above["reason"] or f"run by {above['stage']}"
-                found.append(Block(at + 1, block, above["where"], bool(above["stays"]), reason))
+                found.append(Block(at + 1, block, above["where"], above["how"], f"run by {other}"))
         at = end + 1
     return found, faults
 
@@ -166,11 +234,23 @@ def end_group(group):
 
 
 class Session:
-    """The scratch folder of one file, and the programs that its blocks have started."""
+    """The folder in which the blocks of one file run, and the programs that they have started."""
 
     def __init__(self, tree, limit, where="native"):
-        self.limit, self.started, self.staying = limit, [], []
-        self.folder = tempfile.mkdtemp(prefix="remora-doc.")
+        self.limit, self.started, self.staying, self.server = limit, [], [], False
+        self.own = tempfile.mkdtemp(prefix="remora-doc.")
+        self.folder = self.own if where in SCRATCH else ROOT
+        self.environment = dict(os.environ)
+        path = [os.path.join(tree, "apps"), os.path.join(ROOT, "ci"), os.environ["PATH"], "/usr/sbin", "/sbin"]
+        if where in SCRATCH:
+            self.make_scratch(tree, where)
+        if os.geteuid() == 0 and not shutil.which("sudo"):
+            self.program("root/sudo", SUDO)
+            path.insert(0, os.path.join(self.own, "root"))
+        self.environment["PATH"] = ":".join(path)
+
+    def make_scratch(self, tree, where):
+        """The project's folders as links, and an environment without settings of Remora."""
         for name in os.listdir(ROOT):
             if not name.startswith(".") and name != "build":
                 os.symlink(os.path.join(ROOT, name), os.path.join(self.folder, name))
@@ -182,9 +262,12 @@ class Session:
                             if not name.startswith("REMORA_") or name.startswith("REMORA_VM_")}
         runtime = os.path.join(self.folder, "runtime")
         os.mkdir(runtime, 0o700)
-        self.environment.update(
-            XDG_RUNTIME_DIR=runtime,
-            PATH=":".join([os.path.join(tree, "apps"), os.path.join(ROOT, "ci"), os.environ["PATH"]]))
+        self.environment["XDG_RUNTIME_DIR"] = runtime
+
+    def program(self, name, text):
+        """A script in the folder of its own."""
+        checks.plant(self.own, {name: text})
+        os.chmod(os.path.join(self.own, name), 0o755)
 
     def in_guest(self):
         """`ci/vm/run.sh` of the scratch folder runs its command here."""
@@ -195,12 +278,16 @@ class Session:
             for entry in os.listdir(os.path.join(ROOT, name)):
                 if os.path.join(name, entry) != "ci/vm/run.sh":
                     os.symlink(os.path.join(ROOT, name, entry), os.path.join(folder, entry))
-        checks.plant(self.folder, {"ci/vm/run.sh": IN_GUEST})
-        os.chmod(os.path.join(self.folder, "ci/vm/run.sh"), 0o755)
+        self.program("ci/vm/run.sh", IN_GUEST)
 
     def run(self, block):
-        """What is wrong, or None; and the output."""
-        log = os.path.join(self.folder, f"output-{block.line}")
+        """What is wrong, or None; and the output. Before it, the server that the block wants."""
+        if block.server and not self.server:
+            self.server = True
+            fault, output = self.run(Block(block.line, SERVER, block.where, "stays", None))
+            if fault:
+                return "its server: " + fault, output
+        log = os.path.join(self.own, f"output-{block.line}{'-stays' if block.stays else ''}")
         before = listening("self")
         with open(log, "w", encoding="utf-8") as out:
             process = subprocess.Popen(["bash", "-euo", "pipefail", "-c", block.text], cwd=self.folder,
@@ -230,13 +317,14 @@ class Session:
         gone = [(block, process.poll()) for block, process in self.staying if process.poll() is not None]
         for group in reversed(self.started):
             end_group(group)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.own, ignore_errors=True)
         return gone
 
 
 def run_file(name, blocks, tree, where):
     """Runs the blocks of one document, and prints a line for each. True: all are well."""
-    session, well = Session(tree, LIMIT_SECONDS, where), True
+    limit = LIMIT_SECONDS if where in SCRATCH else STAGE_LIMIT_SECONDS
+    session, well = Session(tree, limit, where), True
     try:
         for block in blocks:
             fault, output = session.run(block)
@@ -274,7 +362,7 @@ def check(files, options):
             wrong = True
             print(f"not ok - commands: {name}:{line} # {message}")
         for block in blocks if options.list else []:
-            print(f"{name}:{block.line}: " + (block.where or block.reason))
+            print(f"{name}:{block.line}: " + (block.where or block.other))
         if options.list or not any(block.where == options.where for block in blocks):
             continue
         words = alone + [sys.executable, os.path.abspath(__file__), "--inside", "namespace" if alone else "host",
@@ -307,11 +395,13 @@ def seeded(text, limit=20, where="native"):
             fault, _ = session.run(block)
             said.append(f"{block.line}: {fault}")
     said += [f"{block.line}: gone" for block, _ in session.end()]
-    assert not os.path.exists(session.folder), session.folder
+    assert not os.path.exists(session.own), session.own
     return said
 
 
 def self_test():
+    unknown = "this mark is not one that is known: run: PLACE, or run by STAGE: REASON"
+    unmarked = "this block of shell commands has no mark `run`"
     native, stays = "<!-- run: native -->\n```sh\n", "<!-- run: native, stays -->\n```sh\n"
     listens = f"exec {sys.executable} -c '\nimport socket, time\nwith socket.create_server((\"127.0.0.1\", 0)):\n"
     kills = "kill -KILL $(cat pid)\nuntil grep -q ') Z' /proc/$(cat pid)/stat; do sleep 0.1; done"
@@ -322,19 +412,30 @@ def self_test():
         (native + "remora-no-such-command\n```\n", ["2: exit status 127"]),
         (native + "touch here\n```\n" + native + "test -e here -a -e config/examples/server.yaml\n```\n",
          ["2: None", "6: None"]),
-        ("<!-- not run: needs root -->\n```sh\nfalse\n```\n```yaml\na: b\n```\n", []),
+        (native + "sudo VARIABLE=1 sh -c 'test $VARIABLE = 1'\n```\n```yaml\na: b\n```\n", ["2: None"]),
+        ("<!-- not run: needs root -->\n```sh\nfalse\n```\n", [f"1: {unknown}", f"2: {unmarked}"]),
+        ("<!-- run: dev -->\n```sh\nfalse\n```\n",
+         ["2: stage dev does not call ci/check_commands.py --where dev", "2: exit status 1"]),
+        ("<!-- run: never -->\n```sh\ntrue\n```\n",
+         ["2: there is no place never: native, guest, or a stage of ci/test.sh", "2: None"]),
+        ("<!-- run: long -->\n```sh\ntrue\n```\n", ["2: None"]),
+        ("<!-- run: package -->\n```sh\ntrue\n```\n", ["2: None"]),
+        ("<!-- run by .ci/run: each change -->\n```sh\nci/test.sh --gate   # all\n```\n", []),
+        ("<!-- run by .ci/run: each change -->\n```sh\nci/test.sh --full\n```\n",
+         ["2: .ci/run does not run `ci/test.sh --full`"]),
+        ("<!-- run by ci/never.sh: each change -->\n```sh\ntrue\n```\n", ["2: there is no script ci/never.sh"]),
         ("<!-- run by fresh: installs -->\n```sh\nci/quickstart.sh --rxe   # not ci/soak.sh\n```\n", []),
         ("<!-- run by fresh: installs -->\n```sh\nci/soak.sh\n```\n", ["2: stage fresh does not run ci/soak.sh"]),
         ("<!-- run by hosts: boots -->\n```sh\nci/vm/run.sh -- $PWD/tests/fault/two_guests_faults.sh\n```\n", []),
         ("<!-- run by never: installs -->\n```sh\ntrue\n```\n", ["2: ci/test.sh has no stage never"]),
-        ("```sh\ntrue\n```\n", ["1: this block of shell commands has no mark `run` or `not run`"]),
+        ("```sh\ntrue\n```\n", [f"1: {unmarked}"]),
         ("```\ntrue\n```\n", ["1: this block does not name its language (```sh, ```text, ...)"]),
         (native + "true\n", ["2: this block is not closed"]),
         ("<!-- run: native -->\ntext\n", ["1: this mark stands above no block of shell commands"]),
-        ("<!-- run: somewhere -->\n```sh\ntrue\n```\n",
-         ["1: this mark is not one that is known", "2: this block of shell commands has no mark `run` or `not run`"]),
+        ("<!-- run: native, gone -->\n```sh\ntrue\n```\n",
+         [f"1: {unknown}", f"2: {unmarked}"]),
         ("<!-- not run: -->\n```sh\n```\n",
-         ["1: this mark is not one that is known", "2: this block of shell commands has no mark `run` or `not run`"]),
+         [f"1: {unknown}", f"2: {unmarked}"]),
         (stays + "true\n```\n", ["2: was to stay, and ended with status 0"]),
         (stays + listens + "  time.sleep(600)'\n```\n" + native + "true\n```\n", ["2: None", "9: None"]),
         (stays + "echo $$ >pid\n" + listens + "  time.sleep(600)'\n```\n" + native + kills + "\n```\n",
@@ -360,7 +461,7 @@ def self_test():
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
-    arguments.add_argument("--where", choices=("native", "guest"), default="native")
+    arguments.add_argument("--where", default="native", metavar="PLACE", help="native, guest, or a stage of ci/test.sh")
     arguments.add_argument("--list", action="store_true", help="print each block's mark, run nothing")
     arguments.add_argument("--self-test", action="store_true")
     arguments.add_argument("--inside", choices=("namespace", "host"), help=argparse.SUPPRESS)

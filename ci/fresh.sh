@@ -19,7 +19,7 @@ usage: ci/fresh.sh [--no-vm] [--keep] [--at FOLDER] [COMMAND...]
   COMMAND     run this in the clone instead of the two scripts, as in: ci/fresh.sh ci/setup.sh all
 
 The two scripts are run in a root each, since the second would find what the first has installed, and each
-is run twice: from nothing and warm. A run that takes longer than the limits in this file fails; with
+is run twice: from nothing and warm. Then the command lines of documents that want such a root are run. A run that takes longer than the limits in this file fails; with
 more than two cores or beside other work the figures say nothing.
 
 Tests what is committed. Needs root (sudo is tried) and this machine's apt sources.
@@ -100,4 +100,5 @@ tests=(ci/test.sh)
 make_root
 run "$test_limit" "${tests[*]} from nothing" "${tests[@]}"
 run "$test_warm_limit" "${tests[*]} warm" "${tests[@]}"
+run 0 "command lines of documents" ci/check_commands.py --where fresh
 exit "$status"

@@ -103,6 +103,16 @@ test_warm() {
   systemctl daemon-reload
 }
 
+# They enable the service, and make a key: both go, as an administrator would undo them.
+run_documents() {
+  local files status=0
+  mapfile -t files < <(cd /tests && find . -name '*.md' | sort)
+  ((${#files[@]})) && /tests/ci/check_commands.py --where package "${files[@]/#.//tests}" || status=1
+  systemctl disable remora-server
+  rm -f /etc/remora/keys/backup.key
+  return "$status"
+}
+
 step_test() {
   local began=$SECONDS before
   is "the packages are installed" dpkg -i /debs/previous/*.deb
@@ -129,6 +139,7 @@ step_test() {
   is "it stops" systemctl stop remora-server
   is "without a failure" same "$(property Result)" success
   is "it starts again" systemctl start remora-server
+  is "the commands of the documents" run_documents
   is "its package is removed" dpkg --remove remora-server
   is "which has stopped it" same "$(pgrep -c -x remora-server)" 0
   is "and is purged" dpkg --purge remora-server

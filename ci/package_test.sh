@@ -60,6 +60,11 @@ make_root() {
   rm -f "$folder"/debs/new/*-dbgsym_*.deb
   cp "$house"/previous/*.deb "$folder/debs/previous/"
   cp "$root"/ci/package_*.sh "$root/ci/package_load.py" "$folder/tests/"
+  # The documents whose commands are run there, and what runs them.
+  (cd "$root" && ci/check_commands.py --list | sed -n 's/:[0-9]*: package$//p' | sort -u |
+    xargs cp --parents -t "$folder/tests" ci/*.sh ci/*.py ci/vm/run.sh config/examples/*.yaml)
+  mkdir -p "$folder/tests/build"
+  ln -s /debs/new "$folder/tests/build/packages"
   cp -r "$root/ci/debian" "$folder/tests/debian"
   cp -r "$root/apps/examples" "$folder/tests/apps/examples"
   say "a Debian root ($1) in $((SECONDS - started)) s"

@@ -103,7 +103,8 @@ stage_long() {
   build dev
   local status=0
   ci/run_ctest.sh build/dev -L '^long$' -j "$tests_at_once" || status=1
-  ci/run_ctest.sh build/dev -R '^volume_model$' || status=1
+  # With the search of the volume model, which is a command of its README.
+  ci/check_commands.py --where long || status=1
   return "$status"
 }
 
@@ -132,6 +133,7 @@ stage_soak() {
       status=1
     fi
   done
+  ci/check_commands.py --where soak || status=1
   return "$status"
 }
 
@@ -326,6 +328,7 @@ stage_sanitizers() {
   run_asan -R "$asan_later" || status=1
   build tsan conformance_c
   run_tsan tests/conformance '^c\.' || status=1
+  ci/check_commands.py --where sanitizers || status=1
   return "$status"
 }
 
@@ -356,7 +359,12 @@ stage_tidy_all() { tidy_of verbs engine config metrics apps; }
 
 stage_tidy_tests() { tidy_of tests; }
 
-stage_vm_self() { ci/vm/test.sh all; }
+stage_vm_self() {
+  local status=0
+  ci/vm/test.sh all || status=1
+  ci/check_commands.py --where vm-self || status=1
+  return "$status"
+}
 
 stage_vm_long() {
   build dev
@@ -368,6 +376,7 @@ stage_vm_long() {
   vm_pair "two guests: fault" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" || status=1
   vm_verdicts "two namespaces: fault" --timeout 1200 -- "$root/tests/fault/netns_faults.sh" \
     "$root/build/dev" || status=1
+  ci/check_commands.py --where vm-long || status=1
   return "$status"
 }
 
@@ -391,7 +400,10 @@ stage_vm_repeat() {
 stage_bench() {
   ci/setup.sh bench vm
   build dev
-  tests/bench/compare.sh --smoke --build build/dev
+  local status=0
+  tests/bench/compare.sh --smoke --build build/dev || status=1
+  ci/check_commands.py --where bench || status=1
+  return "$status"
 }
 
 stage_docker() { ci/docker/test.sh; }

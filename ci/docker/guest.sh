@@ -2,7 +2,7 @@
 # Started by test.sh in the guest that has an rxe device: runs the images there by podman, as a
 # normal user, and prints a line for each thing proved. Run by hand:
 #   ci/vm/run.sh --memory 6G --share "$PWD/build/docker" -- "$PWD/ci/docker/guest.sh" "$PWD/build/docker" [STEP...]
-# (steps: rights conformance userfaultfd server stack rxe_up)
+# (steps: rights conformance userfaultfd server rxe_up commands)
 # shellcheck disable=SC2317  # functions called by their names
 set -euo pipefail
 
@@ -121,34 +121,6 @@ prove_server() {
   check "SIGTERM ends the server in order" 1 "$(grep -c ' info: stopped$' "$log" || true)"
 }
 
-# What compose.yaml starts but Grafana: server and load by its own options, Prometheus by its file.
-prove_stack() {
-  local load prometheus deadline
-  printf '127.0.0.1 server load\n' >>/etc/hosts  # what compose's network answers
-  mapfile -t load < <(python3 -c '
-import sys, yaml
-print("\n".join(yaml.safe_load(open(sys.argv[1]))["services"]["load"]["command"]))' "$house/compose.resolved")
-  podman run --rm --detach --name=server3 --network host --read-only --tmpfs /tmp "$server" \
-    >/dev/null 2>>"$work/podman.log"
-  for ((deadline = SECONDS + 60; SECONDS < deadline; )); do
-    if podman exec server3 remora ls remora://localhost >/dev/null 2>&1; then break; fi
-    sleep 0.5
-  done
-  podman run --rm --detach --name=load --no-healthcheck --network host --read-only --tmpfs /tmp \
-    --entrypoint=remora "$server" "${load[@]}" >/dev/null
-  prometheus --config.file="$house/prometheus/prometheus.yml" --storage.tsdb.path="$work/tsdb" \
-    --web.listen-address=127.0.0.1:9090 >"$work/prometheus.log" 2>&1 &
-  prometheus=$!
-  if ! "$here/compose-check.sh" --no-grafana; then
-    status=1
-    podman logs load 2>&1 | sed 's/^/  /'
-    tail -n 5 "$work/prometheus.log" | sed 's/^/  /'
-  fi
-  podman stop --time 10 load server3 >/dev/null 2>>"$work/podman.log" || true
-  kill "$prometheus"
-  wait "$prometheus" || true
-}
-
 # rxe-up.sh on a host that has the module: this guest, without the device that it came with.
 prove_rxe_up() {
   local found deadline
@@ -184,8 +156,18 @@ prove_rxe_up() {
   check "rxe-up.sh --netdev makes a device on a given interface" "REMORA_ADDRESS=$REMORA_VM_ADDRESS" "$found"
 }
 
+# The commands of the documents, as a reader types them: compose.yaml with all but Grafana, over tcp and
+# over a device that they make themselves; images without Compose; the seccomp profile.
+prove_commands() {
+  printf '127.0.0.1 server load\n' >>/etc/hosts  # what compose's network answers
+  mkdir -p "$work/bin"
+  ln -sf "$here/docker_by_podman.py" "$work/bin/docker"
+  "$here/rxe-up.sh" --down
+  PATH=$work/bin:$PATH REMORA_GRAFANA=none "$here/../check_commands.py" --where docker || status=1
+}
+
 steps=("${@:2}")
-((${#steps[@]})) || steps=(rights conformance userfaultfd server stack rxe_up)
+((${#steps[@]})) || steps=(rights conformance userfaultfd server rxe_up commands)
 podman images
 started=$EPOCHSECONDS
 for step in "${steps[@]}"; do
