@@ -139,8 +139,8 @@ TEST_F(RegistryTest, DefaultBudgetHoldsWhateverIsAsked) {
   int accepted = 0;
   for (int i = 0; i < 1'000; ++i)
     if (registry_->counter("test_total", "Help.", {{"region", std::to_string(i)}})) ++accepted;
-  EXPECT_EQ(accepted, 400);
-  EXPECT_EQ(registry_->series_count(), 400U);
+  EXPECT_EQ(accepted, 500);
+  EXPECT_EQ(registry_->series_count(), 500U);
 }
 
 TEST_F(RegistryTest, BadOptionsAreInvalid) {

@@ -125,11 +125,13 @@ class OwnedCells {
 struct RegistryOptions {
   /// The most series that the registry exports, counted as Prometheus does: a histogram is its
   /// bounds + 3, a gauge with a high-water mark is 2. Between 1 and 100,000.
-  std::size_t series_max = 400;
+  std::size_t series_max = 500;
 };
 
 /// See the top of this file.
-class Registry {
+///
+/// An object that got a reference, such as Engine::registry(), keeps it by shared_from_this().
+class Registry : public std::enable_shared_from_this<Registry> {
  public:
   /// Errors: kInvalidArgument (options); kOutOfMemory.
   static Result<std::shared_ptr<Registry>> create(RegistryOptions options = {});
