@@ -139,6 +139,7 @@ std::string_view state_of(const volume::VolumeLayout& layout, const volume::Memb
 
 Json json_of(const volume::VolumeLayout& layout) {
   Json json = json_of(layout.volume);
+  json["metadata_revision"] = layout.revision;
   Json& groups = json["members"] = Json::array();
   for (const volume::GroupRecord& group : layout.groups)
     for (const volume::Member& member : group.members)

@@ -23,8 +23,8 @@ PALETTE = {"#0072B2", "#E69F00", "#D55E00", "#009E73", "#56B4E9", "#CC79A7", "#F
 
 STRING = re.compile(r'"(?:\\.|[^"\\])*"' + r"|'(?:\\.|[^'\\])*'")
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)?\s*\{([^{}]*)\}")
-SERIES_IN_TEXT = re.compile(r"\b(?:remora_(?:client|server|nic|build)|process)_[a-z0-9_]+")
-SERIES_IN_CODE = re.compile(r'"((?:remora_(?:client|server|nic|build|log)|process)_[a-z0-9_]+)"')
+SERIES_IN_TEXT = re.compile(r"\b(?:remora_(?:client|server|cluster|nic|build)|process)_[a-z0-9_]+")
+SERIES_IN_CODE = re.compile(r'"((?:remora_(?:client|server|cluster|nic|build|log)|process)_[a-z0-9_]+)"')
 PART_OF_HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
 
 

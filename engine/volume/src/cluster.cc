@@ -97,11 +97,13 @@ Result<VolumeLayout> Cluster::read(std::string_view volume) const {
   if (!record) return record.error();
   layout.volume = std::move(*record);
   layout.volume_value = entry->value;
+  layout.revision = entry->revision;
   const std::string groups = keys_.groups(volume);
   for (const Entry& each : snapshot->entries) {
     if (!each.key.starts_with(groups)) continue;
     auto group = parse_group(each.key, each.value);
     if (!group) return group.error();
+    layout.revision = std::max(layout.revision, each.revision);
     if (group->index < layout.volume.group_count()) {
       layout.groups.push_back(std::move(*group));
       layout.group_values.push_back(each.value);

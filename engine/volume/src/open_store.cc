@@ -7,6 +7,7 @@
 
 #include "etcd_store.h"
 #include "file_store.h"
+#include "measured_store.h"
 
 namespace remora::volume {
 namespace {
@@ -21,6 +22,16 @@ Error unreadable(const std::string& path, int number) {
                     : number == EACCES ? Code::kPermissionDenied
                                        : Code::kSystem;
   return Error{code, "file for etcd"}.with_subject(path).with_errno(number);
+}
+
+/// `store`, or one that counts its calls, too.
+Result<std::shared_ptr<MetadataStore>> measured(std::shared_ptr<MetadataStore> store,
+                                                StoreKind kind, const StoreOptions& options) {
+  if (options.registry == nullptr) return store;
+  auto metrics = StoreMetrics::create(options.registry, kind);
+  if (!metrics) return metrics.error();
+  return std::shared_ptr<MetadataStore>{
+      std::make_shared<MeasuredStore>(std::move(store), std::move(*metrics))};
 }
 
 Status check_readable(const std::string& path) {
@@ -47,11 +58,11 @@ Result<StoreOptions> store_options_of_environment() {
 Result<std::shared_ptr<MetadataStore>> open_store(const VolumeUri& uri,
                                                   const StoreOptions& options) {
   if (uri.store == StoreKind::kFile)
-    return std::shared_ptr<MetadataStore>{std::make_shared<FileStore>(uri.path)};
+    return measured(std::make_shared<FileStore>(uri.path), uri.store, options);
   if (uri.endpoints.empty()) return Error{Code::kInvalidArgument, "cluster URI endpoint"};
   for (const std::string* path : {&options.ca_file, &options.certificate_file, &options.key_file})
     if (const Status readable = check_readable(*path); !readable) return readable.error();
-  return std::shared_ptr<MetadataStore>{std::make_shared<EtcdStore>(uri.endpoints, options)};
+  return measured(std::make_shared<EtcdStore>(uri.endpoints, options), uri.store, options);
 }
 
 }  // namespace remora::volume

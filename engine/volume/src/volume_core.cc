@@ -17,6 +17,16 @@ std::string_view to_string(VolumeEventKind kind) noexcept {
   return "unknown event";
 }
 
+std::string_view to_string(GroupHealth health) noexcept {
+  switch (health) {
+    case GroupHealth::kOk: return "ok";
+    case GroupHealth::kUnreachable: return "unreachable";
+    case GroupHealth::kLost: return "lost";
+    case GroupHealth::kRevoked: return "revoked";
+  }
+  return "unknown health";
+}
+
 }  // namespace remora::volume
 
 namespace remora::volume::detail {
@@ -42,16 +52,22 @@ std::optional<VolumeEventKind> event_of(const Error& error, const Region& region
   }
 }
 
+constexpr std::uint8_t bit_of(VolumeEventKind kind) noexcept {
+  return static_cast<std::uint8_t>(1U << static_cast<unsigned>(kind));
+}
+
 }  // namespace
 
 VolumeCore::VolumeCore(VolumeRecord record, const StripeMap& map, std::vector<Region> regions,
-                       std::vector<OpenMember> members, VolumeOptions options)
+                       std::vector<OpenMember> members, VolumeOptions options,
+                       std::shared_ptr<VolumeMetrics> metrics, std::uint64_t revision)
     : record_{std::move(record)},
       map_{map},
       regions_{std::move(regions)},
       members_{std::move(members)},
       options_{std::move(options)},
-      reported_{new std::atomic<std::uint8_t>[regions_.size()] {}} {
+      reported_{new std::atomic<std::uint8_t>[regions_.size()] {}},
+      metrics_{std::move(metrics)} {
   REMORA_ASSERT(regions_.size() == map_.group_count() && members_.size() == regions_.size(),
                 "each group of an open volume has a region and a member");
   for (std::uint32_t group = 0; group < members_.size(); ++group) {
@@ -59,6 +75,26 @@ VolumeCore::VolumeCore(VolumeRecord record, const StripeMap& map, std::vector<Re
     if (const auto kind = event_of(*members_[group].error, regions_[group]))
       report(*kind, group, *members_[group].error);
   }
+  // The last statement: a scrape may look at the volume from here on.
+  if (metrics_ != nullptr) metrics_->add(*this, revision);
+}
+
+VolumeCore::~VolumeCore() {
+  if (metrics_ != nullptr) metrics_->remove(*this);
+}
+
+GroupHealth VolumeCore::health(std::uint32_t group) const noexcept {
+  const std::uint8_t seen = reported_[group].load(std::memory_order_relaxed);
+  if ((seen & bit_of(VolumeEventKind::kGroupLost)) != 0) return GroupHealth::kLost;
+  if ((seen & bit_of(VolumeEventKind::kGroupRevoked)) != 0) return GroupHealth::kRevoked;
+  return regions_[group].connected() ? GroupHealth::kOk : GroupHealth::kUnreachable;
+}
+
+std::size_t VolumeCore::count(GroupHealth wanted) const noexcept {
+  std::size_t found = 0;
+  for (std::uint32_t group = 0; group < members_.size(); ++group)
+    if (health(group) == wanted) ++found;
+  return found;
 }
 
 std::vector<GroupState> VolumeCore::groups() const {
@@ -71,6 +107,7 @@ std::vector<GroupState> VolumeCore::groups() const {
                      .region = member.region,
                      .transport = regions_[group].transport(),
                      .connected = regions_[group].connected(),
+                     .health = health(group),
                      .error = member.error ? member.error->message() : std::string{}});
   }
   return found;
@@ -145,9 +182,9 @@ Error VolumeCore::refuse_no_zeroes() noexcept {
 }
 
 void VolumeCore::report(VolumeEventKind kind, std::uint32_t group, const Error& error) noexcept {
-  if (!options_.on_event) return;
-  const auto bit = static_cast<std::uint8_t>(1U << static_cast<unsigned>(kind));
+  const std::uint8_t bit = bit_of(kind);
   if ((reported_[group].fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
+  if (!options_.on_event) return;
   try {
     options_.on_event(
         {.kind = kind, .group = group, .server = members_[group].server, .error = error});

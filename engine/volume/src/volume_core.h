@@ -21,6 +21,7 @@
 
 #include "kept_queues.h"
 #include "stripe_map.h"
+#include "volume_metrics.h"
 
 namespace remora::volume::detail {
 
@@ -35,9 +36,14 @@ struct OpenMember {
 class VolumeCore {
  public:
   /// `regions` and `members`: one for each group of the map. A region that is not open holds no
-  /// grant.
+  /// grant. `metrics`: shows the volume, whose records have `revision`, as long as it exists; null:
+  /// no series.
   VolumeCore(VolumeRecord record, const StripeMap& map, std::vector<Region> regions,
-             std::vector<OpenMember> members, VolumeOptions options);
+             std::vector<OpenMember> members, VolumeOptions options,
+             std::shared_ptr<VolumeMetrics> metrics = nullptr, std::uint64_t revision = 0);
+  ~VolumeCore();
+  VolumeCore(const VolumeCore&) = delete;
+  VolumeCore& operator=(const VolumeCore&) = delete;
 
   [[nodiscard]] const VolumeRecord& record() const noexcept { return record_; }
   [[nodiscard]] const StripeMap& map() const noexcept { return map_; }
@@ -48,6 +54,9 @@ class VolumeCore {
     return members_[group];
   }
   [[nodiscard]] std::vector<GroupState> groups() const;
+  [[nodiscard]] GroupHealth health(std::uint32_t group) const noexcept;
+  /// How many groups have that health.
+  [[nodiscard]] std::size_t count(GroupHealth wanted) const noexcept;
 
   Status read(ByteOffset from, const Target& into, std::chrono::nanoseconds deadline) noexcept;
   Status write(ByteOffset to, const Source& from, std::chrono::nanoseconds deadline) noexcept;
@@ -80,7 +89,8 @@ class VolumeCore {
   [[nodiscard, gnu::cold, gnu::noinline]] Error refuse_no_zeroes() noexcept;
   /// "scratch, group 3, member s1".
   [[nodiscard]] std::string name_of(std::uint32_t group) const;
-  /// Calls the handler, if this is the first event of that kind for the group.
+  /// Notes the event for health(). Calls the handler, if it is the first of that kind for the
+  /// group.
   void report(VolumeEventKind kind, std::uint32_t group, const Error& error) noexcept;
 
  private:
@@ -100,6 +110,7 @@ class VolumeCore {
   /// Bits by VolumeEventKind, for each group.
   const std::unique_ptr<std::atomic<std::uint8_t>[]> reported_;
   KeptQueues kept_;  ///< they use the regions
+  const std::shared_ptr<VolumeMetrics> metrics_;
 };
 
 }  // namespace remora::volume::detail

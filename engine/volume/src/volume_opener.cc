@@ -103,7 +103,8 @@ Result<std::shared_ptr<VolumeCore>> VolumeOpener::open() {
     members.push_back(std::move(member));
   }
   return std::make_shared<VolumeCore>(layout_.volume, *map, std::move(regions), std::move(members),
-                                      options_);
+                                      options_, VolumeMetrics::of(engine_.registry()),
+                                      layout_.revision);
 }
 
 }  // namespace remora::volume::detail

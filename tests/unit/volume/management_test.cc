@@ -331,6 +331,8 @@ TEST_F(Management, GrowthKeepsTheGroupsThatAreThere) {
   const auto after = cluster().layout("disk").value();
   ASSERT_EQ(after.groups.size(), 6U);
   EXPECT_EQ(after.volume.size_bytes, 3_MiB + 4096);
+  EXPECT_GT(after.revision, before.revision);
+  EXPECT_GT(before.revision, 0U);
   EXPECT_EQ(std::vector(after.groups.begin(), after.groups.begin() + 3), before.groups);
 }
 

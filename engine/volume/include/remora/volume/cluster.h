@@ -30,6 +30,7 @@ struct VolumeLayout {
   std::vector<GroupRecord> extra_groups{};
   std::vector<ServerRecord> servers{};  ///< registered at the moment, sorted by name
   std::uint64_t generation = 0;         ///< of the cluster
+  std::uint64_t revision = 0;  ///< of the store, at the last change of the volume or of a group
 
   [[nodiscard]] const ServerRecord* find_server(std::string_view name) const noexcept;
   /// Where to connect for `member`: the server's present addresses, else those of the member.

@@ -34,6 +34,17 @@ namespace detail {
 class VolumeCore;
 }
 
+/// What this process knows of a group. Only operations find out about kLost and kRevoked, which end
+/// the use of the group by this handle; kUnreachable may pass.
+enum class GroupHealth : std::uint8_t {
+  kOk,
+  kUnreachable,  ///< no session with its server; or it could not be opened (VolumeOptions::partial)
+  kLost,         ///< its server has other memory: all bytes of the group are gone
+  kRevoked       ///< the grant on its region was revoked, or fenced
+};
+/// "ok", "unreachable", "lost" or "revoked".
+[[nodiscard]] std::string_view to_string(GroupHealth health) noexcept;
+
 /// A group as this process has it open.
 struct GroupState {
   std::uint32_t index = 0;
@@ -41,7 +52,8 @@ struct GroupState {
   std::string region{};
   TransportKind transport = TransportKind::kAuto;  ///< kAuto: it is not open
   bool connected = false;                          ///< Region::connected()
-  std::string error{};                             ///< VolumeOptions::partial: why it is not open
+  GroupHealth health = GroupHealth::kOk;
+  std::string error{};  ///< VolumeOptions::partial: why it is not open
 };
 
 /// Copyable handle, thread-safe: any number of threads may call the synchronous functions at once.
@@ -55,6 +67,9 @@ struct GroupState {
 /// An operation that goes beyond a stripe unit is cut there, and its parts are in flight on several
 /// servers at once. When it fails, other parts may have taken effect. Only compare_swap and
 /// fetch_add are atomic, and only among themselves.
+///
+/// The engine's registry shows the open volumes and their groups by health, as sums over all
+/// volumes (metrics/docs/catalogue.md). Operations are counted as those of regions, each part once.
 class Volume {
  public:
   /// Opens the region of each group, by the memory id of its server. Blocks: a session for each
