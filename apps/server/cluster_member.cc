@@ -62,8 +62,9 @@ Result<std::unique_ptr<ClusterMember>> ClusterMember::start(
     const config::ServerConfig& configuration, const Server& server) {
   const config::Cluster& settings = configuration.cluster;
   if (settings.server.empty()) return std::unique_ptr<ClusterMember>{};
-  const auto options = options_of(settings);
+  auto options = options_of(settings);
   if (!options) return options.error();
+  options->registry = server.registry().shared_from_this();
   auto cluster = volume::Cluster::open(uri_of(settings), *options, kCall);
   if (!cluster) return cluster.error();
   volume::ServerRecord record;
@@ -77,8 +78,11 @@ Result<std::unique_ptr<ClusterMember>> ClusterMember::start(
   const auto ids = nlohmann::json::parse(server.status_json(), nullptr, false);
   record.boot_id = number_in(ids, "boot_id");
   record.memory_id = number_in(ids, "memory_id");
+  auto metrics = ClusterMetrics::create(options->registry, kLease);
+  if (!metrics) return metrics.error();
   std::unique_ptr<ClusterMember> member{new ClusterMember{std::move(*cluster), std::move(record),
-                                                          [&server] { return server.status(); }}};
+                                                          [&server] { return server.status(); },
+                                                          std::move(*metrics)}};
   auto thread = detail::start_thread("remora-cluster", [raw = member.get()] { raw->run(); });
   if (!thread) return thread.error();
   member->thread_ = std::move(*thread);
@@ -113,7 +117,10 @@ void ClusterMember::run() noexcept {
 void ClusterMember::beat() {
   refresh_record();
   const Status kept = value_.empty() ? register_again() : renew();
-  if (!kept) tell_unreachable(kept.error());
+  metrics_->set_registered(!value_.empty());
+  if (kept) return;
+  metrics_->failed(ClusterMetrics::Failure::kStore);
+  tell_unreachable(kept.error());
 }
 
 void ClusterMember::refresh_record() {
@@ -131,6 +138,7 @@ Status ClusterMember::renew() {
     value_.clear();
     return register_again();
   }
+  metrics_->lease_renewed();
   std::string value = to_json(record_);
   if (value == value_) return tell_renewed();
   const std::string key = cluster_.keys().server(record_.name);
@@ -164,6 +172,7 @@ Status ClusterMember::register_again() {
     const auto lease = cluster_.store().grant_lease(kLease, kCall);
     if (!lease) return lease.error();
     lease_ = *lease;
+    metrics_->lease_renewed();
   }
   std::string value = to_json(record_);
   const auto committed = cluster_.store().commit({{before}, {{key, value, lease_}}}, kCall);
@@ -206,7 +215,9 @@ void ClusterMember::tell_name_taken(const std::string& value) {
   // The record of a process that was killed goes with its lease.
   const auto now = std::chrono::steady_clock::now();
   if (!taken_since_) taken_since_ = now;
-  if (told_ == Told::kNameTaken || now - *taken_since_ < kLease + kBeat) return;
+  if (now - *taken_since_ < kLease + kBeat) return;
+  metrics_->failed(ClusterMetrics::Failure::kNameTaken);
+  if (told_ == Told::kNameTaken) return;
   told_ = Told::kNameTaken;
   log_error("cluster.name_taken",
             "another server is registered as " + record_.name + " in the cluster " +

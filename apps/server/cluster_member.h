@@ -18,6 +18,8 @@
 #include <remora/volume/metadata_store.h>
 #include <remora/volume/records.h>
 
+#include "server/cluster_metrics.h"
+
 namespace remora::apps {
 
 /// A thread of its own, so that a store that does not answer delays nothing of the server. It keeps
@@ -31,8 +33,9 @@ class ClusterMember {
   static constexpr std::chrono::seconds kBeat{3};
   static constexpr std::chrono::seconds kCall{2};
 
-  /// `server` outlives the object. Null without `cluster` in the configuration. Errors: kNotFound,
-  /// kPermissionDenied (a file of `cluster`); those of start_thread().
+  /// `server` outlives the object, whose series are in the server's registry. Null without
+  /// `cluster` in the configuration. Errors: kNotFound, kPermissionDenied (a file of `cluster`);
+  /// those of ClusterMetrics::create() and start_thread().
   static Result<std::unique_ptr<ClusterMember>> start(const config::ServerConfig& configuration,
                                                       const Server& server);
   ~ClusterMember();
@@ -44,8 +47,12 @@ class ClusterMember {
   /// What the log has said last.
   enum class Told : std::uint8_t { kNothing, kRegistered, kUnreachable, kNameTaken };
 
-  ClusterMember(volume::Cluster cluster, volume::ServerRecord record, StatusOf status)
-      : cluster_{std::move(cluster)}, record_{std::move(record)}, status_{std::move(status)} {}
+  ClusterMember(volume::Cluster cluster, volume::ServerRecord record, StatusOf status,
+                std::unique_ptr<ClusterMetrics> metrics)
+      : cluster_{std::move(cluster)},
+        record_{std::move(record)},
+        status_{std::move(status)},
+        metrics_{std::move(metrics)} {}
   void run() noexcept;
   void beat();
   void refresh_record();
@@ -58,6 +65,7 @@ class ClusterMember {
   const volume::Cluster cluster_;
   volume::ServerRecord record_;
   const StatusOf status_;
+  const std::unique_ptr<ClusterMetrics> metrics_;
   volume::LeaseId lease_ = volume::kNoLease;
   std::string value_{};  ///< of the server's key; empty: not registered
   Told told_ = Told::kNothing;

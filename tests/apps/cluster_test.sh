@@ -103,12 +103,23 @@ start_etcd() {
   pids+=("$etcd")
 }
 cluster_config "server: s1, name: lab, etcd: \"$etcd_url\", failure_domain: rack1" >"$work/late.yaml"
+echo "metrics: {address: \"$metrics\"}" >>"$work/late.yaml"
 start_server "$work/late.yaml"
+# series PATTERN: the server exports it.
+series() { curl -fs --max-time 5 "http://$metrics/metrics" | grep -Eq "^$1\$"; }
 unreachable() { (($(grep -c 'cluster.unreachable\|the store of the cluster:' "$work/server.log") == 1)); }
 is "a server without etcd says so" eventually unreachable
 run 0 "and serves" "$remora" ls "remora://127.0.0.1:$(cat "$work/port")?transport=tcp"
+is "its series say that it is not registered" eventually series 'remora_server_cluster_registered 0'
+is "and that the store cannot be reached" eventually series \
+  'remora_cluster_store_errors_total\{.*reason="unreachable".*\} [1-9].*'
+is "which is counted as a failed registration" eventually series \
+  'remora_server_cluster_errors_total\{reason="store"\} [1-9].*'
 start_etcd
 is "it registers itself later" eventually registered '["s1"]'
+is "its series say so, too" eventually series 'remora_server_cluster_registered 1'
+is "the calls to etcd have a latency" eventually series \
+  'remora_cluster_store_latency_seconds_count\{.*op="lease".*\} [1-9].*'
 is "in its failure domain" bash -c "'$remora' cluster status '$cluster' --json | jq -e '.servers[0].failure_domain == \"rack1\"' >/dev/null"
 run 0 "create over etcd" "$remora" volume create "$cluster/disk" --size 2MiB
 { kill -KILL "$etcd" && wait "$etcd"; } 2>/dev/null

@@ -41,7 +41,7 @@ NO_DATA = {
 }
 # Series that neither a server nor `remora bench` over tcp and shm exports.
 NOT_EXPORTED = re.compile(r"^remora_(client_mr_cache_\w+|client_poller_cpu_seconds_total"
-                          r"|client_inline_work_requests_total|client_volumes|client_volume_\w+|cluster_store_\w+"
+                          r"|client_inline_work_requests_total|client_volumes|client_volume_\w+"
                           r"|nic_\w+|server_registrations|server_windows"
                           r"|server_registered_bytes|client_rail_lanes"
                           r"|server_rdma_rejected_connections_total"

@@ -32,6 +32,7 @@ regions:
   - {name: cache, size: 8MiB, shm: true}
 auth: none
 metrics: {address: "$metrics"}
+cluster: {server: s1, file: "$work/cluster.json"}
 YAML
 start_server "$work/both.yaml"
 
