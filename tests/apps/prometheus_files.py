@@ -58,6 +58,9 @@ SEEDED = [
     (TESTS + "client_test.yml", "alertname: RemoraMrCacheOff\n        exp_alerts: []",
      "alertname: RemoraMrCacheOff\n        exp_alerts:", "want both"),
     (TESTS + "rules_test.yml", "instance:process_open_fds:ratio", "x", "no test"),
+    (ALERTS, 'timed_out|unreachable|denied', 'timed_out|unreached|denied', 'no reason="unreached"'),
+    (RUNBOOK, "remora_cluster_store_errors_total", "remora_cluster_stores_errors_total",
+     "not in the catalogue"),
 ]
 
 
