@@ -181,6 +181,19 @@ Table cache_table(const TopSeries& series) {
   return table;
 }
 
+Table volumes_table(const TopSeries& series) {
+  Table table{{"VOLUMES", "open", "groups ok", "unreachable", "lost", "revoked", "revision"}};
+  constexpr std::string_view kVolumes = "remora_client_volumes";
+  if (!series.has(kVolumes)) return table;
+  const auto groups = [&](const char* state) {
+    return count_text(series.last("remora_client_volume_groups", {{"state", state}}));
+  };
+  table.add({"", count_text(series.last(kVolumes)), groups("ok"), groups("unreachable"),
+             groups("lost"), groups("revoked"),
+             count_text(series.last("remora_client_volume_metadata_revision"))});
+  return table;
+}
+
 Table servers_table(const Json& status) {
   Table table{{"SERVER", "transport", "lanes", "regions", "why"}, {1, 3, 4}};
   for (const Json& session : list_of(status, "sessions")) {
@@ -215,6 +228,19 @@ Table pool_table(const TopTarget& target) {
        operations_text(series.rate(kRequests)),
        operations_text(series.rate(kRequests, {{"status", "error"}})),
        seconds_text(series.latest_max("remora_server_control_latency_seconds", {}, "p99"))});
+  return table;
+}
+
+/// The registration of a server, and the store of its cluster.
+Table cluster_table(const TopSeries& series) {
+  Table table{{"CLUSTER", "lease renewed", "failures", "store p99", "errors"}};
+  constexpr std::string_view kRegistered = "remora_server_cluster_registered";
+  if (!series.has(kRegistered)) return table;
+  table.add({series.last(kRegistered) > 0 ? "registered" : "NOT REGISTERED",
+             seconds_text(series.last("remora_server_cluster_keep_alive_age_seconds")) + " ago",
+             count_text(series.last("remora_server_cluster_errors_total")),
+             seconds_text(series.latest_max("remora_cluster_store_latency_seconds", {}, "p99")),
+             operations_text(series.rate("remora_cluster_store_errors_total"))});
   return table;
 }
 
@@ -332,7 +358,9 @@ std::vector<std::string> top_lines(const TopTarget& target, std::size_t width, s
   operations_table(target.series).append_to(lines);
   queues_table(target.series).append_to(lines);
   cache_table(target.series).append_to(lines);
+  volumes_table(target.series).append_to(lines);
   pool_table(target).append_to(lines);
+  cluster_table(target.series).append_to(lines);
   if (text_of(target.status, "kind") == "client") {
     servers_table(target.status).append_to(lines);
   } else {

@@ -36,6 +36,8 @@ export function errorLines(build) {
   take('tcp rejected', build.find('remora_server_tcp_rejected_connections_total'));
   take('rdma rejected', build.find('remora_server_rdma_rejected_connections_total'));
   by(build.find('remora_server_notifications_total'), 'status', (value) => `notice: ${value}`);
+  by(build.find('remora_server_cluster_errors_total'), 'reason',
+     (value) => `registration: ${words(value)}`);
   take(
       'control request failed',
       build.history.find('remora_server_control_requests_total', {status: 'error'}));

@@ -168,7 +168,44 @@ function served(history) {
       note: `${format(free, 'B')} free of ${format(whole, 'B')}`
     });
   }
+  figures.push(...registration(history));
   return figures;
+}
+
+// Of a server that has a cluster.
+function registration(history) {
+  const registered = history.total(history.find('remora_server_cluster_registered'));
+  const age = history.total(history.find('remora_server_cluster_keep_alive_age_seconds'));
+  if (registered === null || age === null) return [];
+  return [{
+    id: 'cluster',
+    name: 'Cluster',
+    value: registered > 0 ? 'registered' : 'not registered',
+    tone: registered > 0 ? '' : 'bad',
+    note: `lease renewed ${format(age, 's')} ago`
+  }];
+}
+
+// Of a client that has volumes open.
+function volumes(history) {
+  const open = history.total(history.find('remora_client_volumes'));
+  if (!(open > 0)) return [];
+  const groups = (state) =>
+      history.total(history.find('remora_client_volume_groups', {state})) ?? 0;
+  const [ok, unreachable, lost, revoked] =
+      ['ok', 'unreachable', 'lost', 'revoked'].map((state) => groups(state));
+  const bad = [[lost, 'lost'], [unreachable, 'unreachable'], [revoked, 'revoked']]
+                  .filter(([count]) => count > 0)
+                  .map(([count, state]) => `${exact(count)} ${state}`);
+  return [{
+    id: 'groups',
+    name: 'Groups of volumes',
+    value: `${exact(ok)} of ${exact(ok + unreachable + lost + revoked)} ok`,
+    tone: lost > 0 ? 'bad' :
+        bad.length ? 'warn' :
+                     '',
+    note: bad.join(', ') || `${exact(open)} ${open === 1 ? 'volume' : 'volumes'} open`
+  }];
 }
 
 function itself(history, last) {
@@ -194,8 +231,8 @@ export class Figures {
     const last = history.last;
     if (last < 0) return;
     const figures = [
-      ...traffic(history, last), ...trouble(history, last), ...queues(history), ...served(history),
-      ...itself(history, last)
+      ...traffic(history, last), ...trouble(history, last), ...queues(history), ...volumes(history),
+      ...served(history), ...itself(history, last)
     ];
     const ids = figures.map((figure) => figure.id).join();
     if (ids !== this.ids) this.#begin(figures, ids);

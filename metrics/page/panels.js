@@ -4,7 +4,8 @@ import {Builder, counted, unique} from './builder.js';
 import {errors} from './errors.js';
 import {words} from './format.js';
 import {clientLatency, clientQueues, clientSessions, clientTraffic, mrCache} from './panels_client.js';
-import {serverMemory, serverSessions, serverTraffic, serverOrphans} from './panels_server.js';
+import {clientVolumes, clusterStore, serverCluster} from './panels_cluster.js';
+import {serverMemory, serverOrphans, serverSessions, serverTraffic} from './panels_server.js';
 
 const kNicTraffic = /pkts$|packets$|^rdma_(sends|recvs)$/;
 const kNicCongestion = /cnp|ecn|wait|deferred/;
@@ -126,7 +127,8 @@ export function definePanels(history) {
   const build = new Builder(history);
   for (const part
            of [clientTraffic, serverTraffic, errors, clientLatency, serverSessions, serverMemory,
-               serverOrphans, clientQueues, clientSessions, mrCache, processPanels, nic, others])
+               serverOrphans, serverCluster, clientVolumes, clusterStore, clientQueues,
+               clientSessions, mrCache, processPanels, nic, others])
     part(build);
   return build.panels;
 }

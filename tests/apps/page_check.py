@@ -212,7 +212,9 @@ def of_server(pages, options):
                [("pool", "used", r'remora_server_pool_bytes\{state="used"'),
                 ("pool", "free", r'remora_server_pool_bytes\{state="free"'),
                 ("regions", "regions", r"remora_server_regions( |$)"),
-                ("sessions", "tcp", r'remora_server_sessions\{transport="tcp"')])
+                ("sessions", "tcp", r'remora_server_sessions\{transport="tcp"'),
+                ("registered", "registered", r"remora_server_cluster_registered( |$)")])
+        equal("server: its registration is a figure", page.ask("figure('cluster')"), "registered")
         with open(options.regions, encoding="utf-8") as file:
             regions = json.load(file)["regions"]
         names = sorted(region["name"] for region in regions)

@@ -10,7 +10,11 @@ if ! command -v "${REMORA_CHROMIUM:-chromium}" >/dev/null; then
   exit 77
 fi
 
-start_server
+# The page also shows a registration: the server is alone in a cluster.
+small_config >"$work/server.yaml"
+cp "$work/server.yaml" "$work/registered.yaml"
+echo "cluster: {server: s1, file: \"$work/cluster.json\"}" >>"$work/registered.yaml"
+start_server "$work/registered.yaml"
 run 0 "a second region" "$remora" create "$(uri journal)" --size 1MiB
 "$remora" ls --json "$(uri)" >"$work/regions.json"
 "$remora" bench "$(uri cache)" --op read:70,write:30 --size 4KiB --depth 8 --seconds 600 --json \

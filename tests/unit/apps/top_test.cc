@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/top_series.h"
@@ -11,8 +12,10 @@
 namespace remora::apps {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // An answer of /history with one counter and one histogram.
 Json history(const std::string& process, std::uint64_t first, std::vector<double> times_s,
@@ -178,6 +181,52 @@ TEST(TopView, ServerShowsItsBusiestSessionFirst) {
   EXPECT_LT(line_of("idle"), line_of("pid 7"));
   EXPECT_THAT(lines[line_of("busy")], HasSubstr("400 ops/s"));
   EXPECT_THAT(lines[line_of("pid 7")], HasSubstr(" - "));
+}
+
+/// Series without histograms, as the last sample of an answer of /history.
+void add_gauges(TopTarget& target, const std::vector<std::pair<Json, double>>& gauges) {
+  Json answer = history("b", 0, {0, 2}, {0, 0});
+  for (const auto& [described, value] : gauges) {
+    Json one = described;
+    one["kind"] = "gauge";
+    if (!one.contains("labels")) one["labels"] = Json::object();
+    one["values"] = {value, value};
+    answer["series"].push_back(one);
+  }
+  ASSERT_TRUE(target.series.take(answer));
+}
+
+TEST(TopView, ServerShowsItsRegistration) {
+  TopTarget target{.address = "127.0.0.1:9471"};
+  target.status = Json{{"kind", "server"}, {"ready", true}};
+  EXPECT_THAT(top_lines(target, 200, 100), Not(Contains(HasSubstr("CLUSTER"))));
+  add_gauges(target, {{Json{{"name", "remora_server_cluster_registered"}}, 1},
+                      {Json{{"name", "remora_server_cluster_keep_alive_age_seconds"}}, 2},
+                      {Json{{"name", "remora_server_cluster_errors_total"}}, 4}});
+  EXPECT_THAT(top_lines(target, 200, 100), Contains(HasSubstr("registered  ")));
+  EXPECT_THAT(top_lines(target, 200, 100), Contains(HasSubstr("2.00 s ago")));
+  TopTarget lost{.address = "127.0.0.1:9471"};
+  lost.status = target.status;
+  add_gauges(lost, {{Json{{"name", "remora_server_cluster_registered"}}, 0},
+                    {Json{{"name", "remora_server_cluster_keep_alive_age_seconds"}}, 60}});
+  EXPECT_THAT(top_lines(lost, 200, 100), Contains(HasSubstr("NOT REGISTERED")));
+}
+
+TEST(TopView, ClientShowsItsVolumes) {
+  EXPECT_THAT(top_lines(client(), 200, 100), Not(Contains(HasSubstr("VOLUMES"))));
+  TopTarget target = client();
+  const auto groups = [](const char* state) {
+    return Json{{"name", "remora_client_volume_groups"}, {"labels", {{"state", state}}}};
+  };
+  add_gauges(target, {{Json{{"name", "remora_client_volumes"}}, 1},
+                      {groups("ok"), 5},
+                      {groups("unreachable"), 0},
+                      {groups("lost"), 3},
+                      {groups("revoked"), 0},
+                      {Json{{"name", "remora_client_volume_metadata_revision"}}, 77}});
+  const std::vector<std::string> lines = top_lines(target, 200, 100);
+  EXPECT_THAT(lines, Contains(HasSubstr("VOLUMES  open  groups ok")));
+  EXPECT_THAT(lines, Contains(AllOf(HasSubstr(" 5 "), HasSubstr(" 3 "), HasSubstr("77"))));
 }
 
 TEST(TopView, SilenceIsToldWithItsReason) {
