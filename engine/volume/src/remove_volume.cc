@@ -106,56 +106,102 @@ Managed<void> remove_regions_of(MemberServers& sessions, const VolumeLayout& lay
   return {};
 }
 
-}  // namespace
+/// How often a removal begins again because another client has changed the volume meanwhile.
+constexpr int kMarkRounds = 8;
 
-Managed<void> remove_volume(const Cluster& cluster, const Engine& engine, std::string_view name,
-                            const RemoveOptions& options, const Progress& progress) {
-  auto layout = cluster.remains(name);
-  if (!layout) return failure(layout.error());
-  MemberServers sessions{engine};
-  if (layout->volume.state == VolumeState::kReady)  // of another, some regions are gone already
-    if (auto checked = check_removable(sessions, *layout, options); !checked) return checked;
-  VolumeRecord removing = layout->volume;
-  removing.state = VolumeState::kRemoving;
-  removing.nonce = random_number();
-  const std::string key = cluster.keys().volume(name);
-  const std::string value = to_json(removing);
-  const Compare generation = cluster.generation_is(layout->generation);
-  const auto begun = commit_decided(
-      cluster, {{generation, {key, layout->volume_value}}, {{key, value, kNoLease}}});
-  if (!begun) return failure(begun.error());
-  if (!*begun)
-    return failure(Error{Code::kBusy, "volume that another client changes"}.with_subject(name));
+Error changed_by_another(std::string_view name) {
+  return Error{Code::kBusy, "volume that another client changes"}.with_subject(name);
+}
 
-  bool any = layout->volume.state != VolumeState::kReady;
-  Managed<void> removed = remove_regions_of(sessions, *layout, options, progress, any);
-  if (!removed) {
-    VolumeRecord again = layout->volume;
-    again.nonce = random_number();
-    if (const auto restored = any ? Result<bool>{false}
-                                  : commit_decided(cluster, {{generation, {key, value}},
-                                                             {{key, to_json(again), kNoLease}}});
-        restored && *restored) {
-      removed.error().detail.append("; nothing was removed, the volume is as it was");
-      return removed;
-    }
-    removed.error().detail.append(
-        "; the volume is marked as being removed: 'remora volume rm' goes "
-        "on with it");
-    return removed;
+/// A volume that this client has marked as being removed.
+struct MarkedVolume {
+  VolumeRecord before{};
+  std::string value{};  ///< of the volume's key: the mark
+  Compare generation{};
+
+  /// Conditions of each later transaction: the mark is still there.
+  [[nodiscard]] std::vector<Compare> conditions(const std::string& key) const {
+    return {generation, {key, value}};
   }
+};
+
+/// Changes the volume's key, if it is as it was when the volume was found to be removable.
+Managed<MarkedVolume> mark_removed(const Cluster& cluster, MemberServers& sessions,
+                                   std::string_view name, const RemoveOptions& options) {
+  for (int round = 0; round < kMarkRounds; ++round) {
+    auto layout = cluster.remains(name);
+    if (!layout) return failure(layout.error());
+    if (layout->volume.state == VolumeState::kReady)  // of another, some regions are gone already
+      if (auto checked = check_removable(sessions, *layout, options); !checked)
+        return tl::unexpected<Failure>{checked.error()};
+    VolumeRecord removing = layout->volume;
+    removing.state = VolumeState::kRemoving;
+    removing.nonce = random_number();
+    const std::string key = cluster.keys().volume(name);
+    MarkedVolume marked{layout->volume, to_json(removing),
+                        cluster.generation_is(layout->generation)};
+    const auto begun = commit_decided(cluster, {{marked.generation, {key, layout->volume_value}},
+                                                {{key, marked.value, kNoLease}}});
+    if (!begun) return failure(begun.error());
+    if (*begun) return marked;
+  }
+  return failure(changed_by_another(name));
+}
+
+/// The groups are read after the mark, since no other client can add one from then on: a growth may
+/// have written keys between the first read and the mark. `any`: whether something may be gone.
+Managed<void> remove_marked(const Cluster& cluster, MemberServers& sessions, std::string_view name,
+                            const MarkedVolume& marked, const RemoveOptions& options,
+                            const Progress& progress, bool& any) {
+  const auto layout = cluster.remains(name);
+  if (!layout) return failure(layout.error());
+  if (layout->volume_value != marked.value) return failure(changed_by_another(name));
+  if (auto removed = remove_regions_of(sessions, *layout, options, progress, any); !removed)
+    return removed;
+  any = true;
+  const std::string key = cluster.keys().volume(name);
   std::vector<std::string> keys;
   for (const auto* groups : {&layout->groups, &layout->extra_groups})
     for (const GroupRecord& group : *groups)
       keys.push_back(cluster.keys().group(name, group.index));
-  const std::vector<Compare> conditions{generation, {key, value}};
-  if (const Status gone = remove_group_keys(cluster, conditions, keys); !gone)
+  if (const Status gone = remove_group_keys(cluster, marked.conditions(key), keys); !gone)
     return failure(gone.error());
-  const auto ended = commit_decided(cluster, {conditions, {{key, std::nullopt, kNoLease}}});
+  const auto ended =
+      commit_decided(cluster, {marked.conditions(key), {{key, std::nullopt, kNoLease}}});
   if (!ended) return failure(ended.error());
-  if (!*ended)
-    return failure(Error{Code::kBusy, "volume that another client changes"}.with_subject(name));
+  if (!*ended) return failure(changed_by_another(name));
   return {};
+}
+
+/// Takes the mark back. False: it stays.
+bool restore(const Cluster& cluster, std::string_view name, const MarkedVolume& marked) {
+  VolumeRecord again = marked.before;
+  again.nonce = random_number();
+  const std::string key = cluster.keys().volume(name);
+  const auto restored =
+      commit_decided(cluster, {marked.conditions(key), {{key, to_json(again), kNoLease}}});
+  return restored && *restored;
+}
+
+}  // namespace
+
+Managed<void> remove_volume(const Cluster& cluster, const Engine& engine, std::string_view name,
+                            const RemoveOptions& options, const Progress& progress) {
+  MemberServers sessions{engine};
+  const auto marked = mark_removed(cluster, sessions, name, options);
+  if (!marked) return tl::unexpected<Failure>{marked.error()};
+  bool any = marked->before.state != VolumeState::kReady;
+  Managed<void> removed = remove_marked(cluster, sessions, name, *marked, options, progress, any);
+  if (removed) return removed;
+  if (!any && restore(cluster, name, *marked))
+    removed.error()
+        .detail.append(removed.error().detail.empty() ? "" : "; ")
+        .append("nothing was removed, the volume is as it was");
+  else
+    removed.error()
+        .detail.append(removed.error().detail.empty() ? "" : "; ")
+        .append("'remora volume rm' goes on with the removal");
+  return removed;
 }
 
 }  // namespace remora::volume

@@ -1,6 +1,7 @@
 #include "volume_builder.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "decided_commit.h"
@@ -86,23 +87,27 @@ Managed<void> VolumeBuilder::write_groups(const VolumeRecord& volume,
   return {};
 }
 
-std::string VolumeBuilder::undo(const VolumeRecord& volume, std::string& volume_value) {
-  VolumeRecord ours = volume;
-  ours.nonce = random_number();
-  std::string value = to_json(ours);
-  const auto frozen =
-      commit_decided(cluster_, {conditions(volume.name, volume_value),
-                                {{cluster_.keys().volume(volume.name), value, kNoLease}}});
-  if (!frozen || !*frozen)
-    return frozen ? "left behind: all regions, since the volume has changed meanwhile"
-                  : "left behind: all regions, since the store does not tell whether the volume "
-                    "uses them";
-  volume_value = std::move(value);
+Result<std::set<std::string>> VolumeBuilder::regions_in_use(const VolumeRecord& volume) const {
+  std::set<std::string> used;
+  const auto layout = cluster_.remains(volume.name);
+  if (!layout && layout.error().code() == Code::kNotFound) return used;
+  if (!layout) return layout.error();
+  if (layout->generation != generation_) return Error{Code::kBusy, "generation of a cluster"};
+  if (layout->volume.id != volume.id) return used;
+  for (const GroupRecord& group : layout->groups)
+    for (const Member& member : group.members) used.insert(member.region);
+  return used;
+}
+
+std::string VolumeBuilder::remove_regions(const std::set<std::string>& used) {
   std::string left;
-  std::vector<std::string> keys;
-  for (const GroupRecord& group : groups_) {
-    keys.push_back(cluster_.keys().group(volume.name, group.index));
+  std::size_t stay = 0;
+  for (const GroupRecord& group : groups_)
     for (const Member& member : group.members) {
+      if (used.contains(member.region)) {
+        ++stay;
+        continue;
+      }
       const auto session = servers_.connect(member.server, member.addresses);
       const Status removed =
           session ? session->remove_region(member.region) : Status{session.error()};
@@ -112,7 +117,33 @@ std::string VolumeBuilder::undo(const VolumeRecord& volume, std::string& volume_
             .append(" on ")
             .append(member.server);
     }
+  if (stay != 0)
+    left.append(left.empty() ? "" : "; ")
+        .append(std::to_string(stay))
+        .append(" new regions stay, since the volume uses them");
+  return left;
+}
+
+std::string VolumeBuilder::undo(const VolumeRecord& volume, std::string& volume_value) {
+  const std::string unknown =
+      "left behind: all regions, since the store does not tell whether the volume uses them";
+  VolumeRecord ours = volume;
+  ours.nonce = random_number();
+  std::string value = to_json(ours);
+  const auto frozen =
+      commit_decided(cluster_, {conditions(volume.name, volume_value),
+                                {{cluster_.keys().volume(volume.name), value, kNoLease}}});
+  if (!frozen) return unknown;
+  if (!*frozen) {
+    // Another client has changed the volume: no transaction of this one applies any more.
+    const auto used = regions_in_use(volume);
+    return used ? remove_regions(*used) : unknown;
   }
+  volume_value = std::move(value);
+  std::string left = remove_regions({});
+  std::vector<std::string> keys;
+  for (const GroupRecord& group : groups_)
+    keys.push_back(cluster_.keys().group(volume.name, group.index));
   const Status removed = remove_group_keys(cluster_, conditions(volume.name, volume_value), keys);
   // After another client's change, the keys are that client's.
   if (!removed && removed.error().code() != Code::kBusy)

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,10 +32,10 @@ class VolumeBuilder {
   /// Writes the keys of these groups, while the volume's key is `volume_value`.
   Managed<void> write_groups(const VolumeRecord& volume, const std::string& volume_value);
   /// Removes the regions and the keys of the groups. Changes the volume's key first, so that no
-  /// transaction without an answer applies later; without that change nothing is removed, since
-  /// such a transaction may have made the volume use the regions. `volume`: as its key has it, with
-  /// the text `volume_value`; out, what its key has then. The text says what is left; empty:
-  /// nothing.
+  /// transaction without an answer applies later. If another client has changed that key, the
+  /// regions go that the volume does not use now. If the store does not answer, all stay, since
+  /// such a transaction may have made the volume use them. `volume`: as its key has it, with the
+  /// text `volume_value`; out, what its key has then. The text says what is left; empty: nothing.
   std::string undo(const VolumeRecord& volume, std::string& volume_value);
 
   /// Conditions of each transaction: generation, and the value of the volume's key.
@@ -44,6 +45,11 @@ class VolumeBuilder {
  private:
   Managed<Member> make_region(const VolumeRecord& volume, std::uint64_t group,
                               const ServerRecord& server, RegionSpec spec);
+  /// The members' regions of the volume as the store has it now. Errors: those of the store; kBusy
+  /// (it was restored).
+  [[nodiscard]] Result<std::set<std::string>> regions_in_use(const VolumeRecord& volume) const;
+  /// Removes the regions that were made, but for those in `used`; what is left, as undo().
+  std::string remove_regions(const std::set<std::string>& used);
 
   const Cluster& cluster_;
   MemberServers servers_;
