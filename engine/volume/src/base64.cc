@@ -1,57 +1,45 @@
 #include "base64.h"
 
-#include <array>
-#include <cstdint>
+#include <climits>
+#include <cstddef>
+#include <openssl/evp.h>
+
+#include <remora/assert.h>
 
 namespace remora::volume {
 namespace {
 
-constexpr std::string_view kDigits =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-constexpr std::int8_t kNoDigit = -1;
+// EVP_EncodeBlock() and EVP_DecodeBlock() count in int.
+constexpr std::size_t kTextMax = std::size_t{INT_MAX};
+constexpr std::size_t kPlainMax = kTextMax / 4 * 3 - 3;
 
-constexpr std::array<std::int8_t, 256> kValues = [] {
-  std::array<std::int8_t, 256> values{};
-  values.fill(kNoDigit);
-  for (std::size_t i = 0; i < kDigits.size(); ++i)
-    values[static_cast<unsigned char>(kDigits[i])] = static_cast<std::int8_t>(i);
-  return values;
-}();
+const unsigned char* octets(std::string_view bytes) noexcept {
+  return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+unsigned char* octets(std::string& bytes) noexcept {
+  return reinterpret_cast<unsigned char*>(bytes.data());
+}
 
 }  // namespace
 
 std::string to_base64(std::string_view bytes) {
-  std::string text;
-  text.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t at = 0; at < bytes.size(); at += 3) {
-    const std::string_view part = bytes.substr(at, 3);
-    std::uint32_t bits = 0;
-    for (std::size_t i = 0; i < 3; ++i)
-      bits = bits << 8U | (i < part.size() ? static_cast<unsigned char>(part[i]) : 0U);
-    for (std::size_t i = 0; i < 4; ++i)
-      text += i <= part.size() ? kDigits[bits >> (18U - 6U * i) & 0x3fU] : '=';
-  }
+  REMORA_ASSERT(bytes.size() <= kPlainMax, "keys and values of a cluster are short");
+  std::string text((bytes.size() + 2) / 3 * 4, '\0');  // the zero behind it overwrites that of text
+  EVP_EncodeBlock(octets(text), octets(bytes), static_cast<int>(bytes.size()));
   return text;
 }
 
 std::optional<std::string> from_base64(std::string_view text) {
-  if (text.size() % 4 != 0) return std::nullopt;
+  if (text.size() % 4 != 0 || text.size() > kTextMax) return std::nullopt;
   std::size_t padding = 0;
   while (padding < 2 && text.size() > padding && text[text.size() - 1 - padding] == '=') ++padding;
-  const std::string_view digits = text.substr(0, text.size() - padding);
-  std::string bytes;
-  bytes.reserve(text.size() / 4 * 3);
-  std::uint32_t bits = 0;
-  std::size_t count = 0;
-  for (const char digit : digits) {
-    const std::int8_t value = kValues[static_cast<unsigned char>(digit)];
-    if (value == kNoDigit) return std::nullopt;
-    bits = bits << 6U | static_cast<std::uint32_t>(value);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes += static_cast<char>(bits >> count & 0xffU);
-  }
+  // EVP_DecodeBlock() takes '=' for a zero anywhere, and skips blanks and '-' at the ends.
+  if (text.substr(0, text.size() - padding).find('=') != std::string_view::npos)
+    return std::nullopt;
+  std::string bytes(text.size() / 4 * 3, '\0');
+  const int length = EVP_DecodeBlock(octets(bytes), octets(text), static_cast<int>(text.size()));
+  if (length < 0 || static_cast<std::size_t>(length) != bytes.size()) return std::nullopt;
+  bytes.resize(bytes.size() - padding);
   return bytes;
 }
 

@@ -27,7 +27,8 @@ TEST(Base64, EveryByteComesBack) {
 }
 
 TEST(Base64, OtherTextsAreRefused) {
-  for (const char* const wrong : {"A", "Zg=", "Z===", "Zm9v!", "Zm 9", "Zm9v=mFy", "===="})
+  for (const char* const wrong : {"A", "Zg=", "Z===", "Zm9v!", "Zm 9", "Zm9v=mFy", "====",
+                                  "    Zm9v", "Zm9v\n\n\n\n", "Zm9v----", "Zm9v    ", "Zm\n9v==="})
     EXPECT_FALSE(from_base64(wrong)) << wrong;
 }
 
