@@ -16,6 +16,11 @@ Error no_cluster_file(std::string_view path) {
   return Error{Code::kProtocol, "cluster file"}.with_subject(path);
 }
 
+/// Throws, as at(), if it is no number without a sign and a fraction.
+std::uint64_t number_of(const nlohmann::json& object, const char* member) {
+  return object.at(member).get_ref<const nlohmann::json::number_unsigned_t&>();
+}
+
 }  // namespace
 
 std::uint64_t boot_time_ms() noexcept {
@@ -67,22 +72,20 @@ std::string FileContents::to_json() const {
 Result<FileContents> FileContents::parse(std::string_view path, std::string_view json) {
   try {
     const auto parsed = nlohmann::json::parse(json);
-    if (const auto version = parsed.at("version").get<std::uint64_t>(); version != kFileVersion)
+    if (const auto version = number_of(parsed, "version"); version != kFileVersion)
       return Error{Code::kUnsupported, "version of a cluster's record"}
           .with_subject(path)
           .with_limit(version, kFileVersion);
     FileContents contents;
-    contents.revision = parsed.at("revision").get<std::uint64_t>();
+    contents.revision = number_of(parsed, "revision");
     for (const auto& [key, entry] : parsed.at("entries").items())
-      contents.entries[key] = {entry.at("value").get<std::string>(),
-                               entry.at("revision").get<std::uint64_t>(),
-                               entry.at("lease").get<LeaseId>()};
+      contents.entries[key] = {entry.at("value").get<std::string>(), number_of(entry, "revision"),
+                               number_of(entry, "lease")};
     for (const auto& [key, lease] : parsed.at("leases").items()) {
       LeaseId id = 0;
       const auto [end, fault] = std::from_chars(key.data(), key.data() + key.size(), id);
       if (fault != std::errc{} || end != key.data() + key.size()) return no_cluster_file(path);
-      contents.leases[id] = {lease.at("lifetime_s").get<std::uint64_t>(),
-                             lease.at("ends_ms").get<std::uint64_t>(),
+      contents.leases[id] = {number_of(lease, "lifetime_s"), number_of(lease, "ends_ms"),
                              lease.at("boot").get<std::string>()};
     }
     return contents;

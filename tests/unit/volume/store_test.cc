@@ -210,7 +210,11 @@ TEST_F(FileStores, MissingFileIsEmpty) {
 }
 
 TEST_F(FileStores, OtherFileIsRefusedAndStays) {
-  for (const char* const text : {"", "hello", "{\"version\":1}", "[1]"}) {
+  for (const char* const text :
+       {"", "hello", "{\"version\":1}", "[1]",
+        "{\"version\":1,\"revision\":-1,\"entries\":{},\"leases\":{}}",
+        "{\"version\":1,\"revision\":1e300,\"entries\":{},\"leases\":{}}",
+        "{\"version\":1,\"revision\":true,\"entries\":{},\"leases\":{}}"}) {
     write(text);
     EXPECT_EQ(open()->range("/", kLimit).error().code(), Code::kProtocol) << text;
     EXPECT_EQ(open()->commit({{}, {{"/a", "1"}}}, kLimit).error().code(), Code::kProtocol) << text;
