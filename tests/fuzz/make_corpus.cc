@@ -1,5 +1,6 @@
 // Writes the seeds of control_fuzz, authentication_fuzz and tcp_frames_fuzz: whole conversations of
-// the kind that clients and servers have, as their inputs spell them.
+// the kind that clients and servers have, as their inputs spell them. And those of
+// volume_records_fuzz: records as clients write them.
 //
 //   build/fuzz/tests/fuzz/make_corpus tests/fuzz/corpus
 
@@ -11,6 +12,10 @@
 #include <string>
 #include <utility>
 
+#include <remora/volume/cluster.h>
+#include <remora/volume/records.h>
+
+#include "file_contents.h"
 #include "protocol/messages.h"
 #include "script.h"
 
@@ -291,6 +296,54 @@ void tcp_seeds(Corpus& corpus) {
   corpus.put(fuzzer, "welcome", Tape{1, 'R', 'M', 'R', 'T', 1, 0, 0, 0}.text());
 }
 
+void volume_seeds(Corpus& corpus) {
+  const char* const fuzzer = "volume_records_fuzz";
+  volume::ServerRecord server{.name = "s1",
+                              .addresses = {"192.0.2.7:7471", "[2001:db8::7]:7471"},
+                              .boot_id = 1,
+                              .memory_id = 2,
+                              .pool_bytes = std::uint64_t{1} << 40U,
+                              .pool_free_bytes = std::uint64_t{1} << 30U,
+                              .failure_domain = "rack1",
+                              .software = "0.1.0"};
+  corpus.put(fuzzer, "server", volume::to_json(server));
+  volume::VolumeRecord striped;
+  striped.name = "disk";
+  striped.id = 3;
+  striped.size_bytes = std::uint64_t{6} << 20U;
+  striped.block_bytes = 4096;
+  striped.group_bytes = std::uint64_t{1} << 20U;
+  striped.width = 3;
+  striped.nonce = 4;
+  corpus.put(fuzzer, "striped", volume::to_json(striped));
+  volume::VolumeRecord mirror = striped;
+  mirror.kind = volume::Kind::kMirror;
+  mirror.copies = 2;
+  mirror.state = volume::VolumeState::kCreating;
+  mirror.writer_epoch = 7;
+  mirror.writer = "client-1";
+  mirror.exclusive = true;
+  corpus.put(fuzzer, "mirror", volume::to_json(mirror));
+  volume::GroupRecord group;
+  group.index = 5;
+  group.generation = 6;
+  group.members = {
+      {"s1", server.addresses, 2, volume::region_name(3, 5, 8), 9, volume::MemberState::kInSync},
+      {"s2", {"host:1"}, 10, volume::region_name(3, 5, 11), 12, volume::MemberState::kSyncing}};
+  group.nonce = 13;
+  corpus.put(fuzzer, "group", volume::to_json(group));
+  group.members.clear();
+  group.promoting = group.lost = true;
+  corpus.put(fuzzer, "group-lost", volume::to_json(group));
+  corpus.put(fuzzer, "generation", volume::generation_json(6));
+  volume::FileContents file;
+  file.revision = 2;
+  file.entries["/remora/local/generation"] = {volume::generation_json(6), 1, volume::kNoLease};
+  file.entries["/remora/local/servers/s1"] = {volume::to_json(server), 2, 14};
+  file.leases[14] = {10, 1000, "boot"};
+  corpus.put(fuzzer, "file", file.to_json());
+}
+
 }  // namespace
 }  // namespace remora::fuzz
 
@@ -304,6 +357,7 @@ int main(int argc, char** argv) {
   remora::fuzz::client_seeds(corpus);
   remora::fuzz::authentication_seeds(corpus);
   remora::fuzz::tcp_seeds(corpus);
+  remora::fuzz::volume_seeds(corpus);
   if (corpus.failed()) std::fprintf(stderr, "make_corpus: cannot write below %s\n", argv[1]);
   return corpus.failed() ? 1 : 0;
 }

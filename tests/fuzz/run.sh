@@ -5,7 +5,7 @@ set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 source_dir=$root/tests/fuzz
 build=$root/build/fuzz
-all=(control_fuzz authentication_fuzz tcp_frames_fuzz yaml_fuzz uri_fuzz catalog_fuzz)
+all=(control_fuzz authentication_fuzz tcp_frames_fuzz yaml_fuzz uri_fuzz catalog_fuzz volume_records_fuzz)
 seconds=30 seed=0 jobs=2 keep=0 chosen=()
 
 usage() {

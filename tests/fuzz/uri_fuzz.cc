@@ -1,5 +1,5 @@
-// What people type: names of servers and regions, endpoints, sizes, durations, numbers, keys. What
-// is taken is taken again from its own text; what is refused says why.
+// What people type: names of servers, regions, clusters and volumes, endpoints, sizes, durations,
+// numbers, keys. What is taken is taken again from its own text; what is refused says why.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +10,8 @@
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>
 #include <remora/engine/uri.h>
+#include <remora/volume/remedy.h>
+#include <remora/volume/uri.h>
 
 #include "input.h"
 
@@ -37,6 +39,30 @@ void uri(std::string_view text) {
               again->region == parsed->region && again->transport == parsed->transport &&
               again->payload_crc == parsed->payload_crc,
           "a URI's own text means the same");
+}
+
+void volume_uri(std::string_view text) {
+  const auto parsed = volume::parse_uri(text);
+  if (!parsed) {
+    require(parsed.error().code() == Code::kInvalidArgument ||
+                parsed.error().code() == Code::kLimitExceeded,
+            "a refusal is one of the listed errors");
+    require(!volume::remedy(parsed.error()).empty(), "a refusal says what is right");
+    return;
+  }
+  require(volume::is_volume_uri(text), "a URI of a cluster begins as one");
+  require(config::is_region_name(parsed->cluster), "a URI names a cluster");
+  require(parsed->volume.empty() || config::is_region_name(parsed->volume),
+          "a URI's volume has a name");
+  const bool in_file = parsed->store == volume::StoreKind::kFile;
+  require(parsed->endpoints.empty() == in_file && parsed->path.starts_with('/') == in_file,
+          "a cluster is in a file or behind endpoints");
+  require(parsed->endpoints.size() <= volume::kEndpointsMax, "a cluster has so many endpoints");
+  const auto again = volume::parse_uri(parsed->text());
+  if (!again) violated("a URI's own text is one: " + parsed->text());
+  require(*again == *parsed, "a URI's own text means the same");
+  require(volume::parse_volume_uri(text).ok() != parsed->volume.empty(),
+          "a URI of a volume names it");
 }
 
 void endpoint(std::string_view text) {
@@ -82,6 +108,7 @@ void key(std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text{reinterpret_cast<const char*>(data), size};
   remora::fuzz::uri(text);
+  remora::fuzz::volume_uri(text);
   remora::fuzz::endpoint(text);
   remora::fuzz::units(text);
   remora::fuzz::key(text);

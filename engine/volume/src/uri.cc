@@ -25,11 +25,20 @@ bool begins_with(std::string_view text, std::string_view scheme) noexcept {
          });
 }
 
+/// No control character, blank, or character with a meaning in a URL.
+bool is_clean(std::string_view text) noexcept {
+  return std::all_of(text.begin(), text.end(), [](char each) {
+    return static_cast<unsigned char>(each) > ' ' && each != '\x7f' &&
+           std::string_view{"/@?#\"\\"}.find(each) == std::string_view::npos;
+  });
+}
+
 /// "http://HOST:PORT" of one endpoint.
 Result<std::string> parse_endpoint(std::string_view text, std::string_view scheme) {
   const auto parts = remora::detail::split_host_port(text);
-  const bool clean = text.find_first_of("/@?# \t\"\\") == std::string_view::npos;
-  if (!parts || parts->host.empty() || !clean) return wrong("cluster URI endpoint", text);
+  if (!parts || parts->host.empty() || !is_clean(text) ||
+      parts->host.find_first_of("[]") != std::string_view::npos)
+    return wrong("cluster URI endpoint", text);
   std::uint16_t port = kEtcdPort;
   if (parts->has_port) {
     const char* const end = parts->port.data() + parts->port.size();

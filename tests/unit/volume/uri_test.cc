@@ -59,6 +59,8 @@ TEST(VolumeUri, WrongPartIsNamed) {
                                    {"remora+etcd://a:65536/lab", "cluster URI endpoint"},
                                    {"remora+etcd://a,/lab", "cluster URI endpoint"},
                                    {"remora+etcd://user@a/lab", "cluster URI endpoint"},
+                                   {"remora+etcd://[[a]/lab", "cluster URI endpoint"},
+                                   {"remora+etcd://a\n/lab", "cluster URI endpoint"},
                                    {"remora+etcd://a/lab/", "cluster URI volume"},
                                    {"remora+etcd://a/la b", "cluster URI cluster"},
                                    {"remora+etcd://a/lab/x/y", "cluster URI volume"},
