@@ -84,7 +84,8 @@ Result<FileContents> FileContents::parse(std::string_view path, std::string_view
     for (const auto& [key, lease] : parsed.at("leases").items()) {
       LeaseId id = 0;
       const auto [end, fault] = std::from_chars(key.data(), key.data() + key.size(), id);
-      if (fault != std::errc{} || end != key.data() + key.size()) return no_cluster_file(path);
+      if (fault != std::errc{} || end != key.data() + key.size() || id == kNoLease)
+        return no_cluster_file(path);
       contents.leases[id] = {number_of(lease, "lifetime_s"), number_of(lease, "ends_ms"),
                              lease.at("boot").get<std::string>()};
     }
