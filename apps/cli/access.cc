@@ -106,7 +106,7 @@ Outcome read(const Globals& globals, const AccessOptions& options) {
       return output->write(bytes);
     return ok_status();
   };
-  const Transferred moved = opened->download(options.offset, options.length, consume);
+  const Transferred moved = download(*opened, options.offset, options.length, consume);
   if (!moved.status) return fail(moved.status.error(), "read " + options.uri);
   dump.flush();
   if (globals.json)
@@ -156,7 +156,7 @@ Outcome write(const Globals& globals, const AccessOptions& options) {
   const Producer producer =
       options.data ? producer_of_text(std::string_view{*options.data}.substr(0, *known))
                    : producer_of_input(*input, options.length_given.value_or(~std::uint64_t{0}));
-  const Transferred moved = opened->upload(options.offset, room, producer);
+  const Transferred moved = upload(*opened, options.offset, room, producer);
   const std::string written = "; " + std::to_string(moved.bytes) + " bytes were written";
   if (!moved.status) {
     Failure failure{moved.status.error(), "write " + options.uri};
@@ -209,21 +209,22 @@ Outcome fetch_add(const Globals& globals, const AccessOptions& options) {
 }
 
 void add_offset(CLI::App* command, AccessOptions& options) {
-  add_size(command, "--offset", options.offset, "Byte offset in the region")->required();
+  add_size(command, "--offset", options.offset, "Byte offset in the region or volume")->required();
 }
 
 void add_read_and_write(Commands& commands) {
   const auto options = std::make_shared<AccessOptions>();
-  CLI::App* command = commands.add("read", "Print bytes of a region");
-  add_uri(command, options->uri);
+  CLI::App* command = commands.add("read", "Print bytes of a region or volume");
+  add_store_uri(command, options->uri);
   add_offset(command, *options);
   add_size(command, "--length", options->length, "How many bytes")->required();
   command->add_flag("--hex", options->hex, "Print a hexadecimal dump instead of raw bytes");
   Commands::on_run(command, [&commands, options] { return read(commands.globals(), *options); });
 
   const auto data = std::make_shared<std::string>();
-  command = commands.add("write", "Write bytes from --data or from standard input into a region");
-  add_uri(command, options->uri);
+  command = commands.add("write",
+                         "Write bytes from --data or from standard input into a region or volume");
+  add_store_uri(command, options->uri);
   add_offset(command, *options);
   CLI::Option* const text =
       command->add_option("--data", *data, "The bytes to write, as they stand")->type_name("TEXT");
@@ -245,7 +246,7 @@ void add_access_commands(Commands& commands) {
   const auto options = std::make_shared<AccessOptions>();
   CLI::App* command = commands.add(
       "cas", "Compare and swap 8 bytes; prints the old value, exits 1 when nothing was swapped");
-  add_uri(command, options->uri);
+  add_store_uri(command, options->uri);
   add_offset(command, *options);
   add_word(command, "EXPECTED", options->first, "Swap only when this stands there")->required();
   add_word(command, "DESIRED", options->second, "The value to put there")->required();
@@ -253,7 +254,7 @@ void add_access_commands(Commands& commands) {
                    [&commands, options] { return compare_swap(commands.globals(), *options); });
 
   command = commands.add("add", "Add to 8 bytes, wrapping at 2^64; prints the old value");
-  add_uri(command, options->uri);
+  add_store_uri(command, options->uri);
   add_offset(command, *options);
   add_word(command, "DELTA", options->first, "What to add; may be negative")->required();
   Commands::on_run(command,

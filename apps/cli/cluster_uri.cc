@@ -18,8 +18,8 @@ CLI::Option* add_cluster_uri(CLI::App* app, std::string& value, bool of_volume) 
       ->required();
 }
 
-tl::expected<NamedVolume, Failure> open_cluster(const Globals& globals, const std::string& text,
-                                                bool wants_volume) {
+tl::expected<volume::VolumeUri, Failure> parse_cluster_uri(const std::string& text,
+                                                           bool wants_volume) {
   auto uri = volume::parse_uri(text);
   if (!uri) {
     Failure why = fail_in_cluster(uri.error()).value();
@@ -39,6 +39,13 @@ tl::expected<NamedVolume, Failure> open_cluster(const Globals& globals, const st
         ExitCode::kUsage,
         text + " names a volume, and this command wants a cluster; write '" + shorter.text() + "'");
   }
+  return std::move(*uri);
+}
+
+tl::expected<NamedVolume, Failure> open_cluster(const Globals& globals, const std::string& text,
+                                                bool wants_volume) {
+  const auto uri = parse_cluster_uri(text, wants_volume);
+  if (!uri) return tl::make_unexpected(uri.error());
   const auto options = volume::store_options_of_environment();
   if (!options) return fail_in_cluster(options.error());
   auto cluster = volume::Cluster::open(*uri, *options, globals.timeout);

@@ -23,8 +23,10 @@ struct NamedVolume {
   std::string uri{};  ///< in full
 };
 
-/// Parses the URI and opens the store; the environment has the credentials for etcd.
-/// `wants_volume`: whether it must, or must not, name a volume.
+/// Parses the URI. `wants_volume`: whether it must, or must not, name a volume.
+[[nodiscard]] tl::expected<volume::VolumeUri, Failure> parse_cluster_uri(const std::string& text,
+                                                                         bool wants_volume);
+/// The same, and opens the store; the environment has the credentials for etcd.
 [[nodiscard]] tl::expected<NamedVolume, Failure> open_cluster(const Globals& globals,
                                                               const std::string& uri,
                                                               bool wants_volume);

@@ -135,6 +135,16 @@ CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server) {
       ->required();
 }
 
+CLI::Option* add_store_uri(CLI::App* app, std::string& value) {
+  return app
+      ->add_option("URI", value,
+                   "remora://HOST[:PORT]/REGION[?transport=rdma|shm|tcp], or of a volume: "
+                   "remora+etcd://HOST[:PORT][,...]/CLUSTER/VOLUME, "
+                   "remora+file:///PATH/NAME.json/VOLUME")
+      ->type_name("")
+      ->required();
+}
+
 tl::expected<Uri, Failure> parse_uri(const std::string& text, bool wants_region) {
   const Result<Uri> uri = Uri::parse(text);
   if (!uri) {

@@ -76,6 +76,8 @@ CLI::Option* add_word(CLI::App* app, const std::string& name, std::uint64_t& val
 [[nodiscard]] CLI::Validator not_empty();
 /// The positional URI of a region (or of a server, when `of_server`).
 CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server = false);
+/// The positional URI of a region or of a volume.
+CLI::Option* add_store_uri(CLI::App* app, std::string& value);
 
 /// Parses a URI, and checks that it names (or does not name) a region.
 [[nodiscard]] tl::expected<Uri, Failure> parse_uri(const std::string& text, bool wants_region);

@@ -1,4 +1,4 @@
-/// remora get: copies a region into a file or a stream.
+/// remora get: copies a region or a volume into a file or a stream.
 
 #include <atomic>
 #include <chrono>
@@ -6,14 +6,13 @@
 #include <memory>
 
 #include <remora/config/printable.h>
-#include <remora/volume/uri.h>
 
 #include "cli/interrupt.h"
+#include "cli/opened_store.h"
 #include "cli/output.h"
 #include "cli/pipeline.h"
 #include "cli/progress.h"
 #include "cli/transfer.h"
-#include "cli/volume_transfer.h"
 
 namespace remora::apps {
 namespace {
@@ -67,12 +66,11 @@ class OutputTarget final : public DownloadTarget {
 /// One get, once everything is open.
 class GetRun {
  public:
-  GetRun(const Globals& globals, const TransferOptions& options, const OpenedRegion& opened,
+  GetRun(const Globals& globals, const TransferOptions& options, const OpenedStore& store,
          Output& output, std::uint64_t length, unsigned streams)
       : globals_{globals},
         options_{options},
-        engine_{opened.engine},
-        region_{opened.region},
+        store_{store},
         output_{output},
         length_{length},
         streams_{streams},
@@ -82,8 +80,8 @@ class GetRun {
     auto start = begin();
     if (!start) return tl::make_unexpected(std::move(start.error()));
     start_ = std::move(*start);
-    // Bytes that an earlier run has written behind its last checkpoint may be older than the
-    // region.
+    // Bytes that an earlier run has written behind its last checkpoint may be older than those of
+    // the store.
     if (output_.is_file())
       if (const Status cut = output_.resize(start_.first, length_); !cut)
         return failed(cut.error());
@@ -113,7 +111,7 @@ class GetRun {
 
   tl::expected<TransferStart, Failure> begin() {
     if (!options_.resume) return start_anew(options_);
-    Json identity = region_identity(options_, region_);
+    Json identity = journal_identity(options_, store_);
     identity["length"] = length_;
     auto start = start_resumed(
         options_, journal_names(options_, "get", output_.part_name()), identity,
@@ -125,7 +123,7 @@ class GetRun {
 
   Transferred transfer(OutputTarget& target) {
     Progress progress{config::printable("get " + output_.name()), length_, start_.first};
-    TransferJob job{.engine = engine_, .region = region_};
+    TransferJob job{.store = store_};
     job.offset = options_.offset;
     job.first = start_.first;
     job.length = length_;
@@ -160,7 +158,7 @@ class GetRun {
 
   tl::expected<void, Failure> compare() {
     if (!options_.verify) return {};
-    Verification job{.engine = engine_, .region = region_};
+    Verification job{.store = store_};
     job.offset = options_.offset;
     job.length = length_;
     job.streams = streams_;
@@ -171,16 +169,14 @@ class GetRun {
     job.checksum = options_.checksum;
     job.digest = digest_;
     job.what = what_;
-    job.remedy =
-        std::string{
-            "another client writes to the region, or memory or the disk is at "
-            "fault"} +
-        (output_.is_file() ? "; the file was not made" : "");
+    job.remedy = "another client writes to the " + std::string{store_.kind()} +
+                 ", or memory or the disk is at fault" +
+                 (output_.is_file() ? "; the file was not made" : "");
     return verify(job);
   }
 
   void conclude(std::uint64_t hole_bytes) const {
-    TransferReport report{.verb = "got", .region = region_};
+    TransferReport report{.verb = "got", .store = store_};
     report.bytes = length_;
     report.resumed_bytes = start_.first;
     report.hole_bytes = hole_bytes;
@@ -191,16 +187,15 @@ class GetRun {
     report.verified = options_.verify;
     print_report(output_.is_stdout() ? std::cerr : std::cout, globals_, report);
     if (globals_.json || options_.length) return;
-    std::cerr << "remora: note: this is all of the region from there; --length fetches as many "
-                 "bytes as 'put' has stored"
+    std::cerr << "remora: note: this is all of the " << store_.kind()
+              << " from there; --length fetches as many bytes as 'put' has stored"
               << (digest_.empty() ? "" : ", and only these have its ")
               << (digest_.empty() ? std::string_view{} : to_string(options_.checksum)) << '\n';
   }
 
   const Globals& globals_;
   const TransferOptions& options_;
-  const Engine& engine_;
-  const Region& region_;
+  const OpenedStore& store_;
   Output& output_;
   std::uint64_t length_;
   unsigned streams_;
@@ -213,33 +208,37 @@ class GetRun {
 
 /// The number of bytes to fetch, or why they do not exist.
 tl::expected<std::uint64_t, Failure> length_of_get(const TransferOptions& options,
-                                                   const Region& region) {
+                                                   const OpenedStore& store) {
   const std::string what = "get " + options.file + ": ";
-  if (const std::string fault = offset_fault(region, options.offset); !fault.empty())
+  if (const std::string fault = offset_fault(store, options.offset); !fault.empty())
     return fail(ExitCode::kRefused, what + fault);
-  const std::uint64_t there = region.size_bytes() - options.offset;
+  const std::uint64_t there = store.size_bytes() - options.offset;
   const std::uint64_t length = options.length.value_or(there);
   if (length > there)
     return fail(ExitCode::kRefused, what + std::to_string(length) + " bytes are more than " +
-                                        bytes_of(region, options.offset));
+                                        bytes_of(store, options.offset));
   return length;
 }
 
 }  // namespace
 
 Outcome get(const Globals& globals, const TransferOptions& options) {
-  if (volume::is_volume_uri(options.uri)) return get_volume(globals, options);
-  if (const auto uri = parse_uri(options.uri, true); !uri) return tl::make_unexpected(uri.error());
+  if (auto checked = check_store_uri(options.uri); !checked)
+    return tl::make_unexpected(std::move(checked.error()));
   if (options.file.empty())
     return fail(ExitCode::kUsage, "get: the name of FILE is empty; nothing was fetched");
   const std::string what = "get " + options.file;
   if (const std::string text = get_complaint(globals, options); !text.empty())
     return fail(ExitCode::kUsage, what + ": " + text);
-  unsigned lanes = options.file == "-" ? 1 : options.streams.value_or(1);
-  auto first = open_region_with(globals, options.uri, Rights::kRead, lanes);
-  if (!first) return fail(first.error(), what);
-  std::optional<OpenedRegion> opened{std::move(*first)};
-  auto length = length_of_get(options, opened->region);
+  const unsigned lanes = options.file == "-" ? 1 : options.streams.value_or(1);
+  const auto open = [&](unsigned streams) {
+    return OpenedStore::open(globals, options.uri, Rights::kRead, what,
+                             engine_for_streams(streams));
+  };
+  auto first = open(lanes);
+  if (!first) return tl::make_unexpected(std::move(first.error()));
+  std::optional<OpenedStore> opened{std::move(*first)};
+  auto length = length_of_get(options, *opened);
   if (!length) return tl::make_unexpected(std::move(length.error()));
   auto output =
       Output::open(options.file, options.resume ? Output::Kind::kResumable : Output::Kind::kWhole);
@@ -247,14 +246,14 @@ Outcome get(const Globals& globals, const TransferOptions& options) {
   if (const std::string text = output_complaint(options, *output); !text.empty())
     return fail(ExitCode::kUsage, what + ": " + text);
   unsigned streams = output->is_file() ? streams_for(options, *length) : 1;
-  if (streams > lanes && opened->region.transport() != TransportKind::kShm) {
+  if (streams > lanes && !opened->mapped()) {
     // The size was not known before. Over shm every queue uses the one lane.
     // Where the server or this process has no room for a second session, one lane will do.
-    auto again = open_region_with(globals, options.uri, Rights::kRead, streams);
-    if (!again && options.streams) return fail(again.error(), what);
+    auto again = open(streams);
+    if (!again && options.streams) return tl::make_unexpected(std::move(again.error()));
     if (again) {
       opened.emplace(std::move(*again));
-      length = length_of_get(options, opened->region);
+      length = length_of_get(options, *opened);
       if (!length) return tl::make_unexpected(std::move(length.error()));
     } else {
       streams = 1;

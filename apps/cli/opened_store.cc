@@ -1,81 +1,53 @@
 #include "cli/opened_store.h"
 
 #include <algorithm>
-#include <span>
-#include <utility>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include <remora/volume/uri.h>
 
 #include "cli/cluster_uri.h"
-#include "cli/interrupt.h"
 
 namespace remora::apps {
 
-namespace {
-
-/// A few stripe units, so that all servers are busy.
-constexpr std::size_t kVolumeBytes = std::size_t{4} << 20U;
-
-Transferred download_volume(const volume::Volume& from, std::uint64_t offset, std::uint64_t length,
-                            const Consumer& consumer) {
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(kVolumeBytes, length));
-  Transferred moved;
-  while (moved.status && moved.bytes < length) {
-    if (interrupted() != 0) return {.bytes = moved.bytes, .status = interruption()};
-    const auto piece =
-        std::span{buffer}.first(std::min<std::uint64_t>(buffer.size(), length - moved.bytes));
-    moved.status = from.read(ByteOffset{offset + moved.bytes}, piece);
-    if (moved.status) moved.status = consumer(piece);
-    if (moved.status) moved.bytes += piece.size();
+tl::expected<void, Failure> check_store_uri(const std::string& uri) {
+  if (volume::is_volume_uri(uri)) {
+    const auto parsed = parse_cluster_uri(uri, true);
+    if (!parsed) return tl::make_unexpected(parsed.error());
+    return {};
   }
-  return moved;
+  const auto parsed = parse_uri(uri, true);
+  if (!parsed) return tl::make_unexpected(parsed.error());
+  return {};
 }
 
-Transferred upload_volume(const volume::Volume& to, std::uint64_t offset, std::uint64_t limit_bytes,
-                          const Producer& producer) {
-  // One byte more than the room, so that bytes beyond it are noticed.
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(kVolumeBytes, limit_bytes + 1));
-  Transferred moved;
-  for (bool at_end = false; !at_end;) {
-    if (interrupted() != 0) return {.bytes = moved.bytes, .status = interruption()};
-    std::size_t filled = 0;
-    while (filled < buffer.size() && !at_end) {
-      const auto count = producer.read(std::span{buffer}.subspan(filled));
-      if (!count) return {.bytes = moved.bytes, .status = count.error()};
-      at_end = *count == 0;
-      filled += *count;
-    }
-    const std::uint64_t room = limit_bytes - moved.bytes;
-    const auto piece = std::span{buffer}.first(std::min<std::uint64_t>(filled, room));
-    if (!piece.empty()) moved.status = to.write(ByteOffset{offset + moved.bytes}, piece);
-    if (!moved.status) return moved;
-    moved.bytes += piece.size();
-    if (filled > room)
-      return {.bytes = moved.bytes, .status = Error{Code::kLimitExceeded, "write beyond the room"}};
+Json store_names(const std::string& uri) {
+  if (volume::is_volume_uri(uri)) {
+    auto parsed = volume::parse_uri(uri).value();
+    std::string name = std::exchange(parsed.volume, {});
+    return Json{{"cluster", parsed.text()}, {"volume", std::move(name)}};
   }
-  return moved;
+  const Uri parsed = Uri::parse(uri).value();
+  return Json{{"server", parsed.server()}, {"region", parsed.region}};
 }
-
-}  // namespace
 
 tl::expected<OpenedStore, Failure> OpenedStore::open(const Globals& globals, const std::string& uri,
-                                                     Rights rights) {
+                                                     Rights rights, std::string_view context,
+                                                     EngineOptions options) {
+  if (auto checked = check_store_uri(uri); !checked)
+    return tl::make_unexpected(std::move(checked.error()));
+  auto engine = open_engine(globals, std::move(options));
+  if (!engine) return fail(engine.error(), context);
   if (volume::is_volume_uri(uri)) {
     const auto named = open_cluster(globals, uri, true);
     if (!named) return tl::make_unexpected(named.error());
-    auto engine = open_engine(globals);
-    if (!engine) return fail(engine.error());
     auto opened = volume::Volume::open(*engine, named->cluster, named->volume,
                                        {.rights = rights, .operation_deadline = globals.timeout});
-    if (!opened) return fail(opened.error());
+    if (!opened) return fail_in_cluster(opened.error(), context);
     return OpenedStore{std::move(*engine), std::move(*opened)};
   }
-  if (const auto parsed = parse_uri(uri, true); !parsed) return tl::make_unexpected(parsed.error());
-  auto engine = open_engine(globals);
-  if (!engine) return fail(engine.error());
   auto region = engine->open_region(uri, rights);
-  if (!region) return fail(region.error());
+  if (!region) return fail(region.error(), context);
   return OpenedStore{std::move(*engine), std::move(*region)};
 }
 
@@ -83,24 +55,58 @@ std::uint64_t OpenedStore::size_bytes() const {
   return std::visit([](const auto& store) { return store.size_bytes(); }, store_);
 }
 
+std::string_view OpenedStore::kind() const noexcept {
+  return region() != nullptr ? "region" : "volume";
+}
+
 std::string OpenedStore::name() const {
-  if (const auto* const region = std::get_if<Region>(&store_))
-    return "region " + region->info().name;
-  return "volume " + std::get<volume::Volume>(store_).record().name;
+  std::string name{kind()};
+  return name.append(" ").append(region() != nullptr ? region()->info().name
+                                                     : opened_volume().record().name);
 }
 
-Transferred OpenedStore::download(std::uint64_t offset, std::uint64_t length,
-                                  const Consumer& consumer) const {
-  if (const auto* const region = std::get_if<Region>(&store_))
-    return apps::download(engine_, *region, offset, length, consumer);
-  return download_volume(std::get<volume::Volume>(store_), offset, length, consumer);
+std::string OpenedStore::transport() const {
+  if (region() != nullptr) return std::string{to_string(region()->transport())};
+  std::string names;
+  for (const volume::GroupState& group : opened_volume().groups()) {
+    const std::string_view name = to_string(group.transport);
+    if (names.find(name) == std::string::npos) names.append(names.empty() ? "" : ",").append(name);
+  }
+  return names;
 }
 
-Transferred OpenedStore::upload(std::uint64_t offset, std::uint64_t limit_bytes,
-                                const Producer& producer) const {
-  if (const auto* const region = std::get_if<Region>(&store_))
-    return apps::upload(engine_, *region, offset, limit_bytes, producer);
-  return upload_volume(std::get<volume::Volume>(store_), offset, limit_bytes, producer);
+bool OpenedStore::mapped() const noexcept {
+  return region() != nullptr && region()->transport() == TransportKind::kShm;
+}
+
+bool OpenedStore::connected() const {
+  if (region() != nullptr) return region()->connected();
+  const std::vector<volume::GroupState> groups = opened_volume().groups();
+  return std::all_of(groups.begin(), groups.end(),
+                     [](const volume::GroupState& group) { return group.connected; });
+}
+
+std::uint64_t OpenedStore::row_bytes() const noexcept {
+  if (region() != nullptr) return 0;
+  const volume::VolumeRecord& record = opened_volume().record();
+  return record.width * record.stripe_bytes;
+}
+
+Json OpenedStore::identity() const {
+  if (region() == nullptr) return Json{{"volume_id", opened_volume().record().id}};
+  const RegionInfo& info = region()->info();
+  return Json{
+      {"memory_id", info.memory_id}, {"incarnation", info.incarnation}, {"epoch", info.epoch}};
+}
+
+Result<StoreQueue> OpenedStore::queue(std::size_t depth) const {
+  return std::visit(
+      [depth](const auto& store) -> Result<StoreQueue> {
+        auto queue = store.queue({.depth = depth});
+        if (!queue) return queue.error();
+        return StoreQueue{std::move(*queue)};
+      },
+      store_);
 }
 
 Result<std::uint64_t> OpenedStore::compare_swap(ByteOffset at, std::uint64_t expected,

@@ -12,6 +12,7 @@
 #include <remora/start_thread.h>
 
 #include "cli/interrupt.h"
+#include "cli/opened_store.h"
 #include "cli/pipeline_ring.h"
 
 namespace remora::apps {
@@ -133,16 +134,16 @@ class UploadStream {
 
  private:
   std::size_t collect(std::size_t at_least) {
-    const Completions found = ring_.queue().wait(at_least);
-    for (Completion& completion : found) {
-      free_pieces_.push_back(completion.tag());
-      if (completion.ok())
-        shared_.count(pieces_[completion.tag()]);
-      else
-        shared_.stop(completion.error());
-    }
+    const std::size_t found =
+        ring_.queue().wait(at_least, [this](std::uint64_t tag, const Status& status) {
+          free_pieces_.push_back(tag);
+          if (status)
+            shared_.count(pieces_[tag]);
+          else
+            shared_.stop(status.error());
+        });
     if (leads_ && job_.progress) job_.progress(shared_.done());
-    return found.size();
+    return found;
   }
 
   void send_next() {
@@ -196,10 +197,10 @@ class UploadStream {
   }
 
   void make_visible() {
-    ring_.queue().flush_visible();
-    if (const Status sent = ring_.queue().submit(); !sent) shared_.stop(sent.error());
-    for (Completion& completion : ring_.queue().wait(1))
-      if (!completion.ok()) shared_.stop(completion.error());
+    if (const Status sent = ring_.queue().flush_visible(0); !sent) shared_.stop(sent.error());
+    ring_.queue().wait(1, [this](std::uint64_t /*tag*/, const Status& status) {
+      if (!status) shared_.stop(status.error());
+    });
   }
 
   SharedTransfer& shared_;
@@ -255,12 +256,12 @@ class DownloadStream {
 
   bool await_head() {
     const std::size_t head = consumed_ % ring_.depth();
-    const Completions found = ring_.queue().wait(arrived_[head] ? 0 : 1);
-    for (Completion& completion : found) {
-      arrived_[completion.tag()] = completion.ok();
-      if (!completion.ok()) shared_.stop(completion.error());
-    }
-    if (found.empty() && !arrived_[head])
+    const std::size_t found =
+        ring_.queue().wait(arrived_[head] ? 0 : 1, [this](std::uint64_t tag, const Status& status) {
+          arrived_[tag] = status.ok();
+          if (!status) shared_.stop(status.error());
+        });
+    if (found == 0 && !arrived_[head])
       shared_.stop(Error{Code::kInternal, "read that was not submitted"});
     return arrived_[head] && !shared_.stopped();
   }
@@ -299,10 +300,12 @@ class StreamRings {
   StreamRings& operator=(const StreamRings&) = delete;
 
   Status open(const TransferJob& job) {
-    const std::size_t depth = job.streams == 1 ? kPiecesInFlight : kPiecesOfStreams / job.streams;
+    const std::size_t usual = job.streams == 1 ? kPiecesInFlight : kPiecesOfStreams;
+    const auto of_row = static_cast<std::size_t>(job.store.row_bytes() / kPieceBytes);
+    const std::size_t depth = std::clamp(of_row, usual, kPiecesMax) / job.streams;
     rings_.reserve(job.streams);
     for (unsigned i = 0; i < job.streams; ++i) {
-      auto ring = PipelineRing::open(job.engine, job.region, depth);
+      auto ring = PipelineRing::open(job.store, depth);
       if (!ring) return ring.error();
       rings_.push_back(std::move(*ring));
     }
@@ -393,17 +396,16 @@ Transferred download(const TransferJob& job, DownloadTarget& target) {
   });
 }
 
-Transferred upload(const Engine& engine, const Region& region, std::uint64_t offset,
-                   std::uint64_t limit_bytes, const Producer& producer) {
+Transferred upload(const OpenedStore& store, std::uint64_t offset, std::uint64_t limit_bytes,
+                   const Producer& producer) {
   ProducerSource source{producer};
-  return upload({.engine = engine, .region = region, .offset = offset, .length = limit_bytes},
-                source);
+  return upload({.store = store, .offset = offset, .length = limit_bytes}, source);
 }
 
-Transferred download(const Engine& engine, const Region& region, std::uint64_t offset,
-                     std::uint64_t length, const Consumer& consumer) {
+Transferred download(const OpenedStore& store, std::uint64_t offset, std::uint64_t length,
+                     const Consumer& consumer) {
   ConsumerTarget target{consumer};
-  return download({.engine = engine, .region = region, .offset = offset, .length = length}, target);
+  return download({.store = store, .offset = offset, .length = length}, target);
 }
 
 }  // namespace remora::apps

@@ -18,11 +18,15 @@
 
 namespace remora::apps {
 
+class OpenedStore;
+
 /// The pieces of a bulk transfer. Over rdma, pieces × bytes must be pinned: 2 MiB for one stream
-/// and 4 MiB for several, well within the usual limit of 8 MiB.
+/// and 4 MiB for several, well within the usual limit of 8 MiB. A volume has at least as many
+/// pieces in flight as keep all servers of a row of stripe units busy, up to kPiecesMax.
 inline constexpr std::size_t kPieceBytes = std::size_t{256} * 1024;
 inline constexpr std::size_t kPiecesInFlight = 8;
 inline constexpr std::size_t kPiecesOfStreams = 16;  ///< of several streams together
+inline constexpr std::size_t kPiecesMax = 64;        ///< 16 MiB
 /// The longest piece without bytes: one request of zeroes.
 inline constexpr std::uint64_t kHoleBytes = std::uint64_t{4} << 20U;
 /// Up to this number each queue has a lane of its own.
@@ -30,9 +34,8 @@ inline constexpr unsigned kMaxStreams = kMaxLanes;
 
 /// One transfer.
 struct TransferJob {
-  const Engine& engine;
-  const Region& region;
-  std::uint64_t offset = 0;  ///< offset of the transfer's first byte in the region
+  const OpenedStore& store;
+  std::uint64_t offset = 0;  ///< offset of the transfer's first byte in the store
   std::uint64_t first = 0;   ///< an earlier run has transferred the bytes before it
   std::uint64_t length = 0;  ///< of a download, with those before `first`; the most of an upload
   unsigned streams = 1;      ///< 1 … kMaxStreams; each but the first has a thread of its own
@@ -65,9 +68,9 @@ Transferred download(const TransferJob& job, DownloadTarget& target);
 using Consumer = std::function<Status(std::span<const std::byte> bytes)>;
 
 /// One stream, in order, without a checksum.
-Transferred upload(const Engine& engine, const Region& region, std::uint64_t offset,
-                   std::uint64_t limit_bytes, const Producer& producer);
-Transferred download(const Engine& engine, const Region& region, std::uint64_t offset,
-                     std::uint64_t length, const Consumer& consumer);
+Transferred upload(const OpenedStore& store, std::uint64_t offset, std::uint64_t limit_bytes,
+                   const Producer& producer);
+Transferred download(const OpenedStore& store, std::uint64_t offset, std::uint64_t length,
+                     const Consumer& consumer);
 
 }  // namespace remora::apps

@@ -8,16 +8,19 @@
 
 #include <remora/remora.h>
 
+#include "cli/opened_store.h"
+#include "cli/store_queue.h"
+
 namespace remora::apps {
 
 /// The registered memory of one stream, in pieces, and the queue for them. A piece's number is the
 /// tag of its operation.
 class PipelineRing {
  public:
-  /// Errors: kOutOfMemory; those of Engine::register_memory() and Region::queue().
-  static Result<PipelineRing> open(const Engine& engine, const Region& region, std::size_t depth);
+  /// Errors: kOutOfMemory; those of Engine::register_memory() and OpenedStore::queue().
+  static Result<PipelineRing> open(const OpenedStore& store, std::size_t depth);
 
-  [[nodiscard]] Queue& queue() noexcept { return queue_; }
+  [[nodiscard]] StoreQueue& queue() noexcept { return queue_; }
   [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::span<std::byte> piece(std::size_t index) noexcept;
   Status write(std::uint64_t to, std::size_t index, std::size_t length);
@@ -30,7 +33,7 @@ class PipelineRing {
   };
   using Storage = std::unique_ptr<std::byte, Free>;
 
-  PipelineRing(Storage storage, RegisteredMemory memory, Queue queue, std::size_t depth)
+  PipelineRing(Storage storage, RegisteredMemory memory, StoreQueue queue, std::size_t depth)
       : storage_{std::move(storage)},
         memory_{std::move(memory)},
         queue_{std::move(queue)},
@@ -39,7 +42,7 @@ class PipelineRing {
   // In this order: the queue waits for operations in flight before their memory is destroyed.
   Storage storage_;
   RegisteredMemory memory_;
-  Queue queue_;
+  StoreQueue queue_;
   std::size_t depth_;
 };
 

@@ -1,19 +1,18 @@
-/// remora put: copies a file or a stream into a region.
+/// remora put: copies a file or a stream into a region or a volume.
 
 #include <chrono>
 #include <iostream>
 #include <memory>
 
 #include <remora/config/printable.h>
-#include <remora/volume/uri.h>
 
 #include "cli/file_pieces.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/opened_store.h"
 #include "cli/pipeline.h"
 #include "cli/progress.h"
 #include "cli/transfer.h"
-#include "cli/volume_transfer.h"
 
 namespace remora::apps {
 namespace {
@@ -34,16 +33,15 @@ std::string put_complaint(const TransferOptions& options, const Input& input) {
 /// One put, once everything is open.
 class PutRun {
  public:
-  PutRun(const Globals& globals, const TransferOptions& options, const OpenedRegion& opened,
+  PutRun(const Globals& globals, const TransferOptions& options, const OpenedStore& store,
          Input& input, unsigned streams)
       : globals_{globals},
         options_{options},
-        engine_{opened.engine},
-        region_{opened.region},
+        store_{store},
         input_{input},
         streams_{streams},
         what_{"put " + options.file},
-        room_{region_.size_bytes() - options.offset} {}
+        room_{store_.size_bytes() - options.offset} {}
 
   Outcome run() {
     auto start = begin();
@@ -76,7 +74,7 @@ class PutRun {
     // An empty file is done before it could be interrupted.
     if (!options_.resume || !input_.size_bytes()) return start_anew(options_);
     const FileIdentity file = input_.identity();
-    Json identity = region_identity(options_, region_);
+    Json identity = journal_identity(options_, store_);
     identity["file"] = Json{{"inode", file.inode},
                             {"size", file.size_bytes},
                             {"modified_ns", file.modified_ns},
@@ -88,7 +86,7 @@ class PutRun {
   }
 
   TransferJob transfer_job(Progress& progress) {
-    TransferJob job{.engine = engine_, .region = region_};
+    TransferJob job{.store = store_};
     job.offset = options_.offset;
     job.first = start_.first;
     job.length = room_;
@@ -127,7 +125,7 @@ class PutRun {
       if (moved.status.error().code() == Code::kLimitExceeded &&
           moved.status.error().operation() == kBeyondRoom)
         return Failure{ExitCode::kRefused, what_ + ": there is more than " +
-                                               bytes_of(region_, options_.offset) + " can hold" +
+                                               bytes_of(store_, options_.offset) + " can hold" +
                                                written};
       Failure failure{moved.status.error(), what_};
       failure.text += written;
@@ -135,11 +133,11 @@ class PutRun {
     }
     const std::optional<std::uint64_t> size = input_.size_bytes();
     if (size && end_ < *size)
-      return Failure{ExitCode::kLocal, what_ + ": " + input_.change_since_open(end_) +
-                                           "; the region has these, and behind them " +
-                                           std::to_string(*size - end_) +
-                                           " bytes as they were before" +
-                                           (streams_ > 1 ? " or as they were read" : "")};
+      return Failure{ExitCode::kLocal,
+                     what_ + ": " + input_.change_since_open(end_) + "; the " +
+                         std::string{store_.kind()} + " has these, and behind them " +
+                         std::to_string(*size - end_) + " bytes as they were before" +
+                         (streams_ > 1 ? " or as they were read" : "")};
     if (const std::string change = input_.change_since_open(bytes_); !change.empty())
       std::cerr << "remora: warning: " << config::printable(what_ + ": " + change) << '\n';
     return std::nullopt;
@@ -159,7 +157,7 @@ class PutRun {
 
   tl::expected<void, Failure> compare() {
     if (!options_.verify) return {};
-    Verification job{.engine = engine_, .region = region_};
+    Verification job{.store = store_};
     job.offset = options_.offset;
     job.length = bytes_;
     job.streams = streams_;
@@ -170,12 +168,13 @@ class PutRun {
     job.checksum = options_.checksum;
     job.digest = digest_;
     job.what = what_;
-    job.remedy = "another client writes to the region, the file has changed, or memory is at fault";
+    job.remedy = "another client writes to the " + std::string{store_.kind()} +
+                 ", the file has changed, or memory is at fault";
     return verify(job);
   }
 
   void conclude() const {
-    TransferReport report{.verb = "put", .region = region_};
+    TransferReport report{.verb = "put", .store = store_};
     report.bytes = bytes_;
     report.resumed_bytes = start_.first;
     report.hole_bytes = hole_bytes_;
@@ -186,7 +185,7 @@ class PutRun {
     report.verified = options_.verify;
     print_report(std::cout, globals_, report);
     if (globals_.json || bytes_ >= room_) return;
-    std::cerr << "remora: note: the region is larger; 'get' with"
+    std::cerr << "remora: note: the " << store_.kind() << " is larger; 'get' with"
               << (options_.offset == 0 ? "" : " --offset " + std::to_string(options_.offset))
               << " --length " << bytes_ << " fetches these bytes alone"
               << (digest_.empty() ? "" : ", with this " + std::string{to_string(options_.checksum)})
@@ -195,8 +194,7 @@ class PutRun {
 
   const Globals& globals_;
   const TransferOptions& options_;
-  const Engine& engine_;
-  const Region& region_;
+  const OpenedStore& store_;
   Input& input_;
   unsigned streams_;
   std::string what_;
@@ -213,8 +211,8 @@ class PutRun {
 }  // namespace
 
 Outcome put(const Globals& globals, const TransferOptions& options) {
-  if (volume::is_volume_uri(options.uri)) return put_volume(globals, options);
-  if (const auto uri = parse_uri(options.uri, true); !uri) return tl::make_unexpected(uri.error());
+  if (auto checked = check_store_uri(options.uri); !checked)
+    return tl::make_unexpected(std::move(checked.error()));
   if (options.file.empty()) return fail(ExitCode::kUsage, "put: the name of FILE is empty");
   const std::string what = "put " + options.file;
   auto input = Input::open(options.file);
@@ -224,16 +222,16 @@ Outcome put(const Globals& globals, const TransferOptions& options) {
   const std::optional<std::uint64_t> size = input->size_bytes();
   const unsigned streams = size ? streams_for(options, *size) : 1;
   const Rights rights = options.verify ? Rights::kRead | Rights::kWrite : Rights::kWrite;
-  const auto opened = open_region_with(globals, options.uri, rights, streams);
-  if (!opened) return fail(opened.error(), what);
-  const Region& region = opened->region;
-  if (const std::string fault = offset_fault(region, options.offset); !fault.empty())
+  const auto opened =
+      OpenedStore::open(globals, options.uri, rights, what, engine_for_streams(streams));
+  if (!opened) return tl::make_unexpected(opened.error());
+  if (const std::string fault = offset_fault(*opened, options.offset); !fault.empty())
     return fail(ExitCode::kRefused, what + ": " + fault);
-  if (size && *size > region.size_bytes() - options.offset)
-    return fail(ExitCode::kRefused, what + ": " + std::to_string(*size) +
-                                        " bytes do not fit into " +
-                                        bytes_of(region, options.offset) +
-                                        "; nothing was written: create a larger region");
+  if (size && *size > opened->size_bytes() - options.offset)
+    return fail(ExitCode::kRefused,
+                what + ": " + std::to_string(*size) + " bytes do not fit into " +
+                    bytes_of(*opened, options.offset) + "; nothing was written: create a larger " +
+                    std::string{opened->kind()});
   catch_interrupts();
   return PutRun{globals, options, *opened, *input, streams}.run();
 }

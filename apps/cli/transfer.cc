@@ -17,17 +17,6 @@
 
 namespace remora::apps {
 
-Result<OpenedRegion> open_region_with(const Globals& globals, const std::string& uri, Rights rights,
-                                      unsigned lanes) {
-  EngineOptions options;
-  options.lanes = lanes;
-  auto engine = open_engine(globals, options);
-  if (!engine) return engine.error();
-  auto region = engine->open_region(uri, rights);
-  if (!region) return region.error();
-  return OpenedRegion{std::move(*engine), std::move(*region)};
-}
-
 unsigned streams_for(const TransferOptions& options, std::uint64_t bytes) noexcept {
   if (options.streams) return *options.streams;
   // Another stream costs a connection and a thread, which is too much for a small file.
@@ -38,34 +27,37 @@ unsigned streams_for(const TransferOptions& options, std::uint64_t bytes) noexce
   return std::min(wanted, static_cast<unsigned>(std::max(processors, 1L)));
 }
 
-std::string bytes_of(const Region& region, std::uint64_t offset) {
-  return "the " + std::to_string(region.size_bytes() - offset) + " bytes of region " +
-         region.info().name + " from offset " + std::to_string(offset);
+EngineOptions engine_for_streams(unsigned streams) {
+  EngineOptions options;
+  options.lanes = streams;
+  return options;
 }
 
-std::string offset_fault(const Region& region, std::uint64_t offset) {
-  if (offset <= region.size_bytes()) return {};
-  return "offset " + std::to_string(offset) + " is beyond the end of region " + region.info().name +
-         ", which has " + std::to_string(region.size_bytes()) + " bytes";
+std::string bytes_of(const OpenedStore& store, std::uint64_t offset) {
+  return "the " + std::to_string(store.size_bytes() - offset) + " bytes of " + store.name() +
+         " from offset " + std::to_string(offset);
+}
+
+std::string offset_fault(const OpenedStore& store, std::uint64_t offset) {
+  if (offset <= store.size_bytes()) return {};
+  return "offset " + std::to_string(offset) + " is beyond the end of " + store.name() +
+         ", which has " + std::to_string(store.size_bytes()) + " bytes";
 }
 
 Json journal_names(const TransferOptions& options, std::string_view command,
                    const std::string& file) {
   std::error_code failed;
   const auto whole = std::filesystem::weakly_canonical(file, failed);
-  const Result<Uri> uri = Uri::parse(options.uri);
-  return Json{{"command", command},
-              {"file", failed ? file : whole.string()},
-              {"server", uri ? uri->server() : options.uri},
-              {"region", uri ? uri->region : std::string{}},
-              {"offset", options.offset}};
+  Json names{{"command", command}, {"file", failed ? file : whole.string()}};
+  names.update(store_names(options.uri));
+  names["offset"] = options.offset;
+  return names;
 }
 
-Json region_identity(const TransferOptions& options, const Region& region) {
-  return Json{{"checksum", to_string(options.checksum)},
-              {"memory_id", region.info().memory_id},
-              {"incarnation", region.info().incarnation},
-              {"epoch", region.info().epoch}};
+Json journal_identity(const TransferOptions& options, const OpenedStore& store) {
+  Json identity{{"checksum", to_string(options.checksum)}};
+  identity.update(store.identity());
+  return identity;
 }
 
 tl::expected<TransferStart, Failure> start_anew(const TransferOptions& options) {
@@ -102,8 +94,9 @@ Result<bool> sum_local(Checksum& sum, std::uint64_t length, const ReadAt& read_a
 /// bytes.
 tl::expected<std::string, Failure> take_up(TransferStart& start, const Json& identity,
                                            const ReadAt& read_at, const std::string& what) {
-  if (identity["memory_id"] == 0 || identity["incarnation"] == 0)
-    return std::string{"the server does not say whether the region is that of before"};
+  for (const char* const number : {"memory_id", "incarnation"})
+    if (identity.contains(number) && identity[number] == 0)
+      return std::string{"the server does not say whether the region is that of before"};
   if (std::string clause = start.journal->mismatch(identity); !clause.empty()) return clause;
   const TransferJournal::Left& left = *start.journal->left();
   const auto whole = sum_local(*start.sum, left.done, read_at, what);
@@ -163,7 +156,7 @@ namespace {
 Json report_json(const TransferReport& report) {
   Json document{{"bytes", report.bytes},
                 {"seconds", report.seconds},
-                {"transport", to_string(report.region.transport())},
+                {"transport", report.store.transport()},
                 {"streams", report.streams},
                 {"hole_bytes", report.hole_bytes},
                 {"resumed_bytes", report.resumed_bytes},
@@ -178,8 +171,8 @@ Json report_json(const TransferReport& report) {
 
 void print_report(std::ostream& out, const Globals& globals, const TransferReport& report) {
   if (globals.json) return print_json(report_json(report));
-  out << report.verb << ' ' << report.bytes << " bytes over "
-      << to_string(report.region.transport()) << " in " << report.seconds << " s";
+  out << report.verb << ' ' << report.bytes << " bytes over " << report.store.transport() << " in "
+      << report.seconds << " s";
   const auto fresh = static_cast<double>(report.bytes - report.resumed_bytes);
   if (report.seconds > 0) out << " (" << human_rate(fresh / report.seconds) << ")";
   out << '\n';
@@ -194,7 +187,7 @@ void print_report(std::ostream& out, const Globals& globals, const TransferRepor
 namespace {
 
 void add_common_options(CLI::App* command, TransferOptions& options) {
-  add_size(command, "--offset", options.offset, "Where in the region to begin (0)");
+  add_size(command, "--offset", options.offset, "Where in the region or volume to begin (0)");
   command
       ->add_option_function<unsigned>(
           "--streams", [&options](const unsigned& count) { options.streams = count; },
@@ -223,12 +216,12 @@ void add_common_options(CLI::App* command, TransferOptions& options) {
 
 void add_transfer_commands(Commands& commands) {
   const auto to_region = std::make_shared<TransferOptions>();
-  CLI::App* command =
-      commands.add("put", "Store a file in a region; prints the bytes and their checksum");
+  CLI::App* command = commands.add(
+      "put", "Store a file in a region or volume; prints the bytes and their checksum");
   command->add_option("FILE", to_region->file, "File to store; - is standard input")
       ->type_name("")
       ->required();
-  add_uri(command, to_region->uri);
+  add_store_uri(command, to_region->uri);
   add_common_options(command, *to_region);
   command->add_flag("--verify", to_region->verify,
                     "Read the bytes back and compare them with the file");
@@ -236,15 +229,16 @@ void add_transfer_commands(Commands& commands) {
 
   const auto from_region = std::make_shared<TransferOptions>();
   const auto length = std::make_shared<std::uint64_t>();
-  command = commands.add("get", "Fetch a region into a file; prints the bytes and their checksum");
-  add_uri(command, from_region->uri);
+  command = commands.add(
+      "get", "Fetch a region or volume into a file; prints the bytes and their checksum");
+  add_store_uri(command, from_region->uri);
   command
       ->add_option("FILE", from_region->file,
                    "File to write; it appears when it is complete. - is standard output")
       ->type_name("")
       ->required();
   CLI::Option* const given =
-      add_size(command, "--length", *length, "How much to fetch (to the end of the region)");
+      add_size(command, "--length", *length, "How much to fetch (to the end)");
   add_common_options(command, *from_region);
   command->add_flag("--verify", from_region->verify,
                     "Read the bytes a second time and compare them with the file");

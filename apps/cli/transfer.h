@@ -19,6 +19,7 @@
 #include "cli/checksum.h"
 #include "cli/checksum_thread.h"
 #include "cli/command.h"
+#include "cli/opened_store.h"
 #include "cli/transfer_journal.h"
 
 namespace remora::apps {
@@ -38,22 +39,16 @@ struct TransferOptions {
 Outcome put(const Globals& globals, const TransferOptions& options);
 Outcome get(const Globals& globals, const TransferOptions& options);
 
-/// A region, and the engine that has opened it.
-struct OpenedRegion {
-  Engine engine;
-  Region region;
-};
-/// `lanes`: those of the session.
-Result<OpenedRegion> open_region_with(const Globals& globals, const std::string& uri, Rights rights,
-                                      unsigned lanes);
-
 /// The number of streams for a file of this size: that of --streams, otherwise by the size.
 [[nodiscard]] unsigned streams_for(const TransferOptions& options, std::uint64_t bytes) noexcept;
 
+/// Options of an engine whose sessions have a lane for each stream.
+[[nodiscard]] EngineOptions engine_for_streams(unsigned streams);
+
 /// "the 4096 bytes of region cache from offset 0".
-[[nodiscard]] std::string bytes_of(const Region& region, std::uint64_t offset);
-/// Empty if `offset` is in the region.
-[[nodiscard]] std::string offset_fault(const Region& region, std::uint64_t offset);
+[[nodiscard]] std::string bytes_of(const OpenedStore& store, std::uint64_t offset);
+/// Empty if `offset` is in the store.
+[[nodiscard]] std::string offset_fault(const OpenedStore& store, std::uint64_t offset);
 
 /// Reads local bytes of the transfer; fewer than requested at their end.
 using ReadAt = std::function<Result<std::size_t>(std::uint64_t at, std::span<std::byte> into)>;
@@ -67,7 +62,7 @@ struct TransferStart {
 /// The parts of a journal's identity and names that both directions have. `file`: the local file.
 [[nodiscard]] Json journal_names(const TransferOptions& options, std::string_view command,
                                  const std::string& file);
-[[nodiscard]] Json region_identity(const TransferOptions& options, const Region& region);
+[[nodiscard]] Json journal_identity(const TransferOptions& options, const OpenedStore& store);
 /// The start of a run without --resume. Fails if OpenSSL lacks the checksum.
 tl::expected<TransferStart, Failure> start_anew(const TransferOptions& options);
 /// The start of a run with --resume: where an earlier run was interrupted, if the identity and the
@@ -82,8 +77,7 @@ Result<std::unique_ptr<ChecksumThread>> start_checksum(TransferStart& start);
 
 /// The bytes that --verify compares.
 struct Verification {
-  const Engine& engine;
-  const Region& region;
+  const OpenedStore& store;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
   unsigned streams = 1;
@@ -93,13 +87,13 @@ struct Verification {
   std::string what{};    ///< "put disk.img"
   std::string remedy{};  ///< what to do if they differ
 };
-/// Reads the bytes of the region and compares them with the local ones.
+/// Reads the bytes of the store and compares them with the local ones.
 tl::expected<void, Failure> verify(const Verification& job);
 
 /// The result that a command prints at its end.
 struct TransferReport {
   std::string_view verb;  ///< "put", "got"
-  const Region& region;
+  const OpenedStore& store;
   std::uint64_t bytes = 0;
   std::uint64_t resumed_bytes = 0;  ///< of these, by an earlier run
   std::uint64_t hole_bytes = 0;     ///< of these, in holes

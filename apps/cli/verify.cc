@@ -18,12 +18,12 @@
 namespace remora::apps {
 namespace {
 
-/// Compares the bytes of a region with local ones.
+/// Compares the bytes of a region or volume with local ones.
 class CompareTarget final : public DownloadTarget {
  public:
   struct Difference {
     std::uint64_t at = std::numeric_limits<std::uint64_t>::max();  ///< max(): there is none
-    std::byte in_region{};
+    std::byte remote{};
     std::byte here{};
   };
 
@@ -79,10 +79,10 @@ tl::expected<void, Failure> verify_bytes(const Verification& job, const Transfer
   if (!read.status) return fail(read.status.error(), job.what + ": verify");
   const CompareTarget::Difference first = target.first();
   if (first.at == std::numeric_limits<std::uint64_t>::max()) return {};
-  return tl::make_unexpected(different(
-      job, "byte " + std::to_string(first.at) + " of the file is " + hex_byte(first.here) +
-               ", byte " + std::to_string(job.offset + first.at) + " of region " +
-               job.region.info().name + " is " + hex_byte(first.in_region)));
+  return tl::make_unexpected(
+      different(job, "byte " + std::to_string(first.at) + " of the file is " +
+                         hex_byte(first.here) + ", byte " + std::to_string(job.offset + first.at) +
+                         " of " + job.store.name() + " is " + hex_byte(first.remote)));
 }
 
 tl::expected<void, Failure> verify_digest(const Verification& job, TransferJob transfer) {
@@ -96,18 +96,17 @@ tl::expected<void, Failure> verify_digest(const Verification& job, TransferJob t
   if (!read.status) return fail(read.status.error(), job.what + ": verify");
   const std::string found = (*checksum)->digest();
   if (found == job.digest) return {};
-  return tl::make_unexpected(
-      different(job, "the " + std::to_string(job.length) + " bytes of region " +
-                         job.region.info().name + " from offset " + std::to_string(job.offset) +
-                         " have the " + std::string{to_string(job.checksum)} + " " + found +
-                         ", the transferred ones " + job.digest));
+  return tl::make_unexpected(different(
+      job, "the " + std::to_string(job.length) + " bytes of " + job.store.name() + " from offset " +
+               std::to_string(job.offset) + " have the " + std::string{to_string(job.checksum)} +
+               " " + found + ", the transferred ones " + job.digest));
 }
 
 }  // namespace
 
 tl::expected<void, Failure> verify(const Verification& job) {
   Progress progress{config::printable("verify " + job.what), job.length};
-  TransferJob transfer{.engine = job.engine, .region = job.region};
+  TransferJob transfer{.store = job.store};
   transfer.offset = job.offset;
   transfer.length = job.length;
   transfer.streams = job.streams;

@@ -65,6 +65,10 @@ class Management : public ::testing::Test {
   [[nodiscard]] std::string address(int index) const {
     return "127.0.0.1:" + std::to_string(servers_[std::size_t(index)]->port());
   }
+  /// The cluster's URI, for other clients.
+  [[nodiscard]] std::string cluster_uri() const {
+    return "remora+file://" + folder_.path() + "/cluster.json";
+  }
   void stop(int index) { servers_[std::size_t(index)].reset(); }
   [[nodiscard]] std::size_t regions() const {
     std::size_t count = 0;
