@@ -9,7 +9,9 @@
 
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>
+#include <remora/volume/uri.h>
 
+#include "cli/cluster_report.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/human.h"
@@ -116,7 +118,15 @@ void print_region(const RegionInfo& region) {
   print_table(rows);
 }
 
+/// Of a URI that names a cluster, or a volume of one.
+Outcome stat_in_cluster(const Globals& globals, const std::string& text) {
+  const auto uri = volume::parse_uri(text);
+  if (uri && uri->volume.empty()) return show_cluster(globals, text, "stat");
+  return show_volume(globals, text, "stat");
+}
+
 Outcome stat(const Globals& globals, const std::string& text) {
+  if (volume::is_volume_uri(text)) return stat_in_cluster(globals, text);
   const Result<Uri> uri = Uri::parse(text);
   if (!uri) return tl::make_unexpected(parse_uri(text, true).error());
   const auto session = open_session(globals, text);
@@ -277,8 +287,9 @@ void add_admin_commands(Commands& commands) {
 
   add_create(commands);
 
-  command = commands.add("stat", "Describe a region, or the server when the URI names none");
-  add_uri(command, *uri);
+  command = commands.add(
+      "stat", "Describe a region or volume; the server or cluster when the URI names none");
+  add_store_uri(command, *uri);
   Commands::on_run(command, [&commands, uri] { return stat(commands.globals(), *uri); });
 
   const auto resizing = std::make_shared<ResizeOptions>();

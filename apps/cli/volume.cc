@@ -14,6 +14,7 @@
 #include <remora/config/units.h>
 #include <remora/volume/management.h>
 
+#include "cli/cluster_report.h"
 #include "cli/cluster_uri.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -26,20 +27,6 @@ namespace remora::apps {
 namespace {
 
 using config::format_size;
-
-Json json_of(const volume::VolumeRecord& record) {
-  return Json{{"name", record.name},
-              {"id", hex_digits(record.id)},
-              {"state", to_string(record.state)},
-              {"size_bytes", record.size_bytes},
-              {"block_bytes", record.block_bytes},
-              {"kind", to_string(record.kind)},
-              {"copies", record.copies},
-              {"group_bytes", record.group_bytes},
-              {"stripe_bytes", record.stripe_bytes},
-              {"width", record.width},
-              {"groups", record.group_count()}};
-}
 
 /// A file that is not larger than the records of the largest volume.
 Result<std::string> read_whole(const std::string& path) {
@@ -57,18 +44,6 @@ Result<std::string> read_whole(const std::string& path) {
       return Error{Code::kLimitExceeded, "exported volume"}.with_subject(path).with_limit(
           text.size(), kMax);
   }
-}
-
-void tell(const Globals& globals, const volume::VolumeRecord& record, std::string_view what) {
-  if (globals.json) {
-    print_json(json_of(record));
-    return;
-  }
-  std::cout << what << ' ' << record.name << ": " << format_size(record.size_bytes) << ' '
-            << to_string(record.kind) << " over " << record.group_count() << " groups of "
-            << format_size(record.group_bytes) << ", stripe unit "
-            << format_size(record.stripe_bytes) << ", blocks of " << format_size(record.block_bytes)
-            << '\n';
 }
 
 struct CreateVolume {
@@ -103,7 +78,7 @@ Outcome create_in_cluster(const Globals& globals, const CreateVolume& options) {
                                           });
   progress.finish();
   if (!made) return fail_in_cluster(made.error(), "volume create " + options.uri);
-  tell(globals, *made, "created");
+  print_volume(globals, *made, "created");
   return ExitCode::kOk;
 }
 
@@ -114,7 +89,7 @@ Outcome list_volumes(const Globals& globals, const std::string& uri) {
   if (!volumes) return fail_in_cluster(volumes.error(), "volume ls " + uri);
   if (globals.json) {
     Json all = Json::array();
-    for (const volume::VolumeRecord& record : *volumes) all.push_back(json_of(record));
+    for (const volume::VolumeRecord& record : *volumes) all.push_back(volume_json(record));
     print_json(Json{{"volumes", std::move(all)}});
     return ExitCode::kOk;
   }
@@ -127,48 +102,6 @@ Outcome list_volumes(const Globals& globals, const std::string& uri) {
                     std::string{to_string(record.state)}});
   print_table(std::move(rows));
   std::cout << volumes->size() << (volumes->size() == 1 ? " volume" : " volumes") << '\n';
-  return ExitCode::kOk;
-}
-
-/// "ok", or what is wrong with the member's server as the cluster knows it.
-std::string_view state_of(const volume::VolumeLayout& layout, const volume::Member& member) {
-  const volume::ServerRecord* const server = layout.find_server(member.server);
-  if (server == nullptr) return "not registered";
-  return server->memory_id == member.memory_id ? "ok" : "lost: other memory";
-}
-
-Json json_of(const volume::VolumeLayout& layout) {
-  Json json = json_of(layout.volume);
-  json["metadata_revision"] = layout.revision;
-  Json& groups = json["members"] = Json::array();
-  for (const volume::GroupRecord& group : layout.groups)
-    for (const volume::Member& member : group.members)
-      groups.push_back({{"group", group.index},
-                        {"server", member.server},
-                        {"addresses", layout.addresses_of(member)},
-                        {"region", member.region},
-                        {"memory_id", hex_digits(member.memory_id)},
-                        {"state", state_of(layout, member)}});
-  return json;
-}
-
-Outcome show_volume(const Globals& globals, const std::string& uri) {
-  const auto named = open_cluster(globals, uri, true);
-  if (!named) return tl::make_unexpected(named.error());
-  const auto layout = named->cluster.layout(named->volume);
-  if (!layout) return fail_in_cluster(layout.error(), "volume stat " + uri);
-  if (globals.json) {
-    print_json(json_of(*layout));
-    return ExitCode::kOk;
-  }
-  tell(globals, layout->volume, "volume");
-  std::vector<std::vector<std::string>> rows{{"GROUP", "SERVER", "ADDRESS", "REGION", "STATE"}};
-  for (const volume::GroupRecord& group : layout->groups)
-    for (const volume::Member& member : group.members)
-      rows.push_back({std::to_string(group.index), member.server,
-                      layout->addresses_of(member).front(), member.region,
-                      std::string{state_of(*layout, member)}});
-  print_table(std::move(rows));
   return ExitCode::kOk;
 }
 
@@ -190,7 +123,7 @@ Outcome grow_in_cluster(const Globals& globals, const ResizeVolume& options) {
                             });
   progress.finish();
   if (!grown) return fail_in_cluster(grown.error(), "volume resize " + options.uri);
-  tell(globals, *grown, "volume");
+  print_volume(globals, *grown, "volume");
   return ExitCode::kOk;
 }
 
@@ -235,7 +168,7 @@ Outcome import_records(const Globals& globals, const ImportVolume& options) {
   if (!text) return fail_in_cluster(text.error(), "volume import " + options.file);
   const auto record = volume::import_volume(named->cluster, *text);
   if (!record) return fail_in_cluster(record.error(), "volume import " + options.file);
-  tell(globals, *record, "imported");
+  print_volume(globals, *record, "imported");
   return ExitCode::kOk;
 }
 
@@ -318,7 +251,8 @@ void add_volume_commands(Commands& commands) {
   Commands::on_run(command, [&commands, uri] { return list_volumes(commands.globals(), *uri); });
   command = commands.add("stat", "Describe a volume, and where its groups are", group);
   add_cluster_uri(command, *uri, true);
-  Commands::on_run(command, [&commands, uri] { return show_volume(commands.globals(), *uri); });
+  Commands::on_run(
+      command, [&commands, uri] { return show_volume(commands.globals(), *uri, "volume stat"); });
   add_volume_resize(commands, group);
   add_volume_remove(commands, group);
   command = commands.add("export", "Print the records of a volume, to keep them", group);
