@@ -1,4 +1,4 @@
-/// remora bench: the speed of one region, in operations, bytes and nanoseconds.
+/// remora bench: the speed of one region or volume, in operations, bytes and nanoseconds.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/opened_store.h"
 #include "common/version.h"
 
 namespace remora::apps {
@@ -39,11 +40,11 @@ Rights rights_for(const BenchMix& mix) {
   return rights;
 }
 
-/// The measured part of the region in blocks of each size, or the reason why it cannot be measured:
+/// The measured part of the store in blocks of each size, or the reason why it cannot be measured:
 /// checked before the first of them is measured.
 tl::expected<std::vector<BenchPlan>, Failure> make_plans(const BenchOptions& options,
-                                                         const Region& region) {
-  const std::uint64_t size = region.size_bytes();
+                                                         const OpenedStore& store) {
+  const std::uint64_t size = store.size_bytes();
   const std::uint64_t there = size - std::min(size, options.offset);
   const std::uint64_t length = options.length.value_or(there);
   std::vector<BenchPlan> plans;
@@ -51,9 +52,8 @@ tl::expected<std::vector<BenchPlan>, Failure> make_plans(const BenchOptions& opt
     if (length > there || block > length)
       return fail(ExitCode::kRefused, "bench: blocks of " + std::to_string(block) + " bytes in " +
                                           std::to_string(length) + " bytes from offset " +
-                                          std::to_string(options.offset) +
-                                          " do not fit into region " + region.info().name + " of " +
-                                          std::to_string(size) + " bytes");
+                                          std::to_string(options.offset) + " do not fit into " +
+                                          store.name() + " of " + std::to_string(size) + " bytes");
     for (const std::size_t depth : options.depths) {
       BenchPlan plan;
       plan.mix = options.mix;
@@ -77,16 +77,16 @@ std::string label_of(const BenchPlan& plan, std::size_t number, std::size_t coun
 }
 
 /// Runs one plan after the other; prints each result at once, unless the output is JSON.
-BenchRun run_plans(const Engine& engine, const Region& region, const BenchOptions& options,
+BenchRun run_plans(const OpenedStore& store, const BenchOptions& options,
                    const std::vector<BenchPlan>& plans, bool telling) {
   BenchRun run;
-  if (telling) print_bench_head(options, region.transport());
+  if (telling) print_bench_head(options, store);
   for (std::size_t i = 0; i < plans.size() && interrupted() == 0 && !run.failure; ++i) {
     const auto after = static_cast<double>(plans.size() - i - 1);
     BenchLive live{label_of(plans[i], i + 1, plans.size()),
                    after * (options.warmup + options.seconds)};
     auto result =
-        run_bench(engine, region, plans[i], options.threads, options.warmup, options.seconds, live);
+        run_bench(store, plans[i], options.threads, options.warmup, options.seconds, live);
     if (!result) {
       run.failure = result.error();
       break;
@@ -125,12 +125,12 @@ tl::expected<std::optional<metrics::HttpEndpoint>, Failure> expose(
 }
 
 /// The end of a run: prints failures, and decides the exit code.
-Outcome conclude(const Globals& globals, const BenchOptions& options, const Region& region,
+Outcome conclude(const Globals& globals, const BenchOptions& options, const OpenedStore& store,
                  const BenchRun& run) {
   std::optional<Failure> failure;
   if (run.failure) failure.emplace(*run.failure, "bench");
   if (globals.json) {
-    Json document = bench_json(options, region.transport(), run.results);
+    Json document = bench_json(options, store, run.results);
     if (failure)
       document["error"] = error_json(
           *failure, interrupted() != 0 ? 128 + interrupted() : to_int(failure->exit_code));
@@ -144,7 +144,8 @@ Outcome conclude(const Globals& globals, const BenchOptions& options, const Regi
 }
 
 Outcome bench(const Globals& globals, BenchOptions options) {
-  if (const auto uri = parse_uri(options.uri, true); !uri) return tl::make_unexpected(uri.error());
+  if (auto checked = check_store_uri(options.uri); !checked)
+    return tl::make_unexpected(std::move(checked.error()));
   if (auto wrong = complete_bench_options(options)) return tl::make_unexpected(std::move(*wrong));
   auto registry = metrics::Registry::create();
   if (!registry) return fail(registry.error());
@@ -152,18 +153,17 @@ Outcome bench(const Globals& globals, BenchOptions options) {
   engine_options.registry = *registry;
   engine_options.spin = options.spin;
   engine_options.lanes = options.lanes;
-  const auto engine = open_engine(globals, engine_options);
-  if (!engine) return fail(engine.error(), "bench");
-  const auto endpoint = expose(*registry, *engine, options.metrics_address);
+  const auto store =
+      OpenedStore::open(globals, options.uri, rights_for(options.mix), "bench", engine_options);
+  if (!store) return tl::make_unexpected(store.error());
+  const auto endpoint = expose(*registry, store->engine(), options.metrics_address);
   if (!endpoint) return tl::make_unexpected(endpoint.error());
-  const auto region = engine->open_region(options.uri, rights_for(options.mix));
-  if (!region) return fail(region.error(), "bench");
-  const auto plans = make_plans(options, *region);
+  const auto plans = make_plans(options, *store);
   if (!plans) return tl::make_unexpected(plans.error());
 
   catch_interrupts();
-  const BenchRun run = run_plans(*engine, *region, options, *plans, !globals.json);
-  return conclude(globals, options, *region, run);
+  const BenchRun run = run_plans(*store, options, *plans, !globals.json);
+  return conclude(globals, options, *store, run);
 }
 
 }  // namespace
@@ -171,7 +171,8 @@ Outcome bench(const Globals& globals, BenchOptions options) {
 void add_bench_command(Commands& commands) {
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* const command = commands.add(
-      "bench", "Measure a region. write and add change its contents; cas swaps zeros for zeros");
+      "bench",
+      "Measure a region or volume. write and add change its contents; cas swaps zeros for zeros");
   add_bench_options(command, *options);
   Commands::on_run(command, [&commands, options] { return bench(commands.globals(), *options); });
 }

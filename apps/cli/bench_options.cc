@@ -71,12 +71,12 @@ void add_work_options(CLI::App* command, BenchOptions& options) {
   add_parsed(command, "--depth", options.depths, parse_depth_list,
              "Operations in flight, a thread, or several: 1,32 (32)")
       ->type_name("DEPTHS");
-  add_size(command, "--offset", options.offset, "Where in the region to begin (0)");
+  add_size(command, "--offset", options.offset, "Where in the region or volume to begin (0)");
   add_parsed(command, "--length", options.length, parse_length,
-             "How much of the region to use (to its end)")
+             "How much of it to use (to its end)")
       ->type_name("SIZE");
-  CLI::Option* const random = command->add_flag(
-      "--random", options.random, "Blocks in random order over the whole region (default)");
+  CLI::Option* const random = command->add_flag("--random", options.random,
+                                                "Blocks in random order over all of it (default)");
   command->add_flag("--sequential", options.sequential, "Blocks one after the other")
       ->excludes(random);
   add_parsed(command, "--seed", options.seed, parse_seed,
@@ -158,7 +158,7 @@ std::string complaint(const BenchOptions& options) {
 }  // namespace
 
 void add_bench_options(CLI::App* command, BenchOptions& options) {
-  add_uri(command, options.uri);
+  add_store_uri(command, options.uri);
   add_work_options(command, options);
   add_run_options(command, options);
 }

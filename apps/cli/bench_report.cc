@@ -77,17 +77,17 @@ void print_row(const RowName& name, const BenchTally& tally, std::uint64_t bytes
 namespace {
 
 /// Mapped memory has one path.
-std::size_t lanes_of(const BenchOptions& options, TransportKind transport) {
-  return transport == TransportKind::kShm ? 1 : options.lanes;
+std::size_t lanes_of(const BenchOptions& options, const OpenedStore& store) {
+  return store.mapped() ? 1 : options.lanes;
 }
 
 }  // namespace
 
-Json bench_json(const BenchOptions& options, TransportKind transport,
+Json bench_json(const BenchOptions& options, const OpenedStore& store,
                 const std::vector<BenchResult>& results) {
   Json document{
-      {"op", options.mix.text()},        {"transport", to_string(transport)},
-      {"threads", options.threads},      {"lanes", lanes_of(options, transport)},
+      {"op", options.mix.text()},        {"transport", store.transport()},
+      {"threads", options.threads},      {"lanes", lanes_of(options, store)},
       {"batch", options.batch},          {"pattern", options.sequential ? "sequential" : "random"},
       {"seed", *options.seed},           {"spin_ns", options.spin.count()},
       {"warmup_seconds", options.warmup}};
@@ -98,16 +98,15 @@ Json bench_json(const BenchOptions& options, TransportKind transport,
   return document;
 }
 
-void print_bench_head(const BenchOptions& options, TransportKind transport) {
+void print_bench_head(const BenchOptions& options, const OpenedStore& store) {
   std::string batch = options.batch == 0 ? "" : ", batches of " + std::to_string(options.batch);
-  const std::size_t lanes = lanes_of(options, transport);
+  const std::size_t lanes = lanes_of(options, store);
   if (lanes > 1) batch += ", " + std::to_string(lanes) + " lanes";
   std::printf("%s %s over %s, %zu thread%s%s, %g s%s, spin %s, seed %ju\n",
               options.sequential ? "sequential" : "random", options.mix.text().c_str(),
-              std::string{to_string(transport)}.c_str(), options.threads,
-              options.threads == 1 ? "" : "s", batch.c_str(), options.seconds,
-              options.single() ? "" : " each", config::format_duration(options.spin).c_str(),
-              std::uintmax_t{*options.seed});
+              store.transport().c_str(), options.threads, options.threads == 1 ? "" : "s",
+              batch.c_str(), options.seconds, options.single() ? "" : " each",
+              config::format_duration(options.spin).c_str(), std::uintmax_t{*options.seed});
   std::printf("%9s %6s  %-5s %11s %11s %8s %8s %8s %8s %8s %8s %9s %7s\n", "size", "depth", "op",
               "rate", "bytes", "mean", "p50", "p90", "p99", "p99.9", "max", "CPU/op", "errors");
   std::fflush(stdout);

@@ -87,14 +87,13 @@ std::uint64_t BenchResult::bytes() const noexcept {
   return sum;
 }
 
-Result<BenchResult> run_bench(const Engine& engine, const Region& region, BenchPlan plan,
-                              std::size_t threads, double warmup_seconds, double seconds,
-                              BenchLive& live) {
+Result<BenchResult> run_bench(const OpenedStore& store, BenchPlan plan, std::size_t threads,
+                              double warmup_seconds, double seconds, BenchLive& live) {
   plan.live = live.enabled();
   std::vector<BenchWorker> workers;
   workers.reserve(threads);
   for (std::uint32_t i = 0; i < threads; ++i) {
-    auto worker = BenchWorker::make(engine, region, plan, i);
+    auto worker = BenchWorker::make(store, plan, i);
     if (!worker) return worker.error();
     workers.push_back(std::move(*worker));
   }

@@ -28,8 +28,7 @@ struct BenchResult {
 
 /// Runs `plan` with `threads` workers; blocks for warm-up and measuring, or until a signal, or
 /// until every worker has stopped. Errors: those of BenchWorker::make.
-Result<BenchResult> run_bench(const Engine& engine, const Region& region, BenchPlan plan,
-                              std::size_t threads, double warmup_seconds, double seconds,
-                              BenchLive& live);
+Result<BenchResult> run_bench(const OpenedStore& store, BenchPlan plan, std::size_t threads,
+                              double warmup_seconds, double seconds, BenchLive& live);
 
 }  // namespace remora::apps

@@ -16,68 +16,73 @@ void add_to(std::atomic<std::uint64_t>& cell, std::uint64_t amount) noexcept {
 
 }  // namespace
 
-Result<BenchWorker> BenchWorker::make(const Engine& engine, const Region& region,
-                                      const BenchPlan& plan, std::uint32_t number) {
-  auto slots = engine.allocate_slots(plan.depth, plan.block_bytes);
+Result<BenchWorker> BenchWorker::make(const OpenedStore& store, const BenchPlan& plan,
+                                      std::uint32_t number) {
+  auto slots = store.engine().allocate_slots(plan.depth, plan.block_bytes);
   if (!slots) return slots.error();
-  auto queue = region.queue({.depth = plan.depth});
+  auto queue = store.queue(plan.depth);
   if (!queue) return queue.error();
-  return BenchWorker{region, std::move(*slots), std::move(*queue), plan, number};
+  return BenchWorker{store, std::move(*slots), std::move(*queue), plan, number};
 }
 
-BenchWorker::BenchWorker(Region region, SlotPool slots, Queue queue, const BenchPlan& plan,
-                         std::uint32_t number)
-    : region_{std::move(region)},
+BenchWorker::BenchWorker(const OpenedStore& store, SlotPool slots, StoreQueue queue,
+                         const BenchPlan& plan, std::uint32_t number)
+    : store_{&store},
       slots_{std::move(slots)},
+      buffers_(plan.depth),
       queue_{std::move(queue)},
       in_flight_(plan.depth),
       tallies_{std::make_unique<BenchTallies>()},
       live_{std::make_unique<LiveCells>()},
       order_{plan.seed, number, plan.block_count, plan.sequential} {
+  for (Slot& buffer : buffers_) buffer = slots_.take();
   for (std::uint64_t place = plan.depth; place > 0; --place) free_places_.push_back(place - 1);
 }
 
-void BenchWorker::take(const BenchPlan& plan, std::uint64_t place) {
+template <typename AnyQueue>
+void BenchWorker::take(AnyQueue& queue, const BenchPlan& plan, std::uint64_t place) {
   const ByteOffset at{plan.offset_bytes + order_.next_block() * plan.block_bytes};
   const auto& shares = plan.mix.shares();
   const BenchOp op = shares.size() == 1 ? shares.front().op : plan.mix.pick(order_.next_word());
   in_flight_[place].op = op;
   switch (op) {
-    case BenchOp::kRead: queue_.read(at, slots_.take(), place); break;
+    case BenchOp::kRead: queue.read(at, Target{buffers_[place]}, place); break;
     case BenchOp::kWrite: {
-      Slot slot = slots_.take();
+      const std::span<std::byte> bytes = buffers_[place].bytes();
       // Each write has its own mark, so that no two writes are equal.
       const std::uint64_t mark = order_.mark();
-      std::memcpy(slot.bytes().data(), &mark, std::min(sizeof mark, slot.bytes().size()));
-      queue_.write(at, std::move(slot), place);
+      std::memcpy(bytes.data(), &mark, std::min(sizeof mark, bytes.size()));
+      queue.write(at, Source{buffers_[place]}, place);
       break;
     }
-    case BenchOp::kCompareSwap: queue_.compare_swap(at, 0, 0, place); break;
-    case BenchOp::kFetchAdd: queue_.fetch_add(at, 1, place); break;
+    case BenchOp::kCompareSwap: queue.compare_swap(at, 0, 0, place); break;
+    case BenchOp::kFetchAdd: queue.fetch_add(at, 1, place); break;
   }
 }
 
-void BenchWorker::submit(const BenchPlan& plan, std::size_t count) {
+template <typename AnyQueue>
+void BenchWorker::submit(AnyQueue& queue, const BenchPlan& plan, std::size_t count) {
   const auto first = static_cast<std::ptrdiff_t>(free_places_.size() - count);
   for (auto place = free_places_.begin() + first; place != free_places_.end(); ++place)
-    take(plan, *place);
+    take(queue, plan, *place);
   const auto now = Clock::now();
   for (auto place = free_places_.begin() + first; place != free_places_.end(); ++place)
     in_flight_[*place].submitted_at = now;
   free_places_.resize(free_places_.size() - count);
-  if (const Status submitted = queue_.submit(); !submitted && !failure_)
+  if (const Status submitted = queue.submit(); !submitted && !failure_)
     failure_ = submitted.error();
 }
 
-bool BenchWorker::collect(const BenchPlan& plan) {
-  const Completions found = queue_.wait(1);
+template <typename AnyQueue>
+bool BenchWorker::collect(AnyQueue& queue, const BenchPlan& plan) {
+  const auto found = queue.wait(1);
   if (found.empty()) return false;
   now_ = Clock::now();
   const bool counted = now_ >= plan.measure_from && now_ <= plan.measure_to;
   std::uint64_t good = 0;
   std::uint64_t bytes = 0;
   std::uint64_t latency_ns = 0;
-  for (const Completion& completion : found) {
+  for (const auto& completion : found) {
     const std::uint64_t place = completion.tag();
     const InFlight& operation = in_flight_[place];
     BenchTally& tally = (*tallies_)[static_cast<std::size_t>(operation.op)];
@@ -95,7 +100,7 @@ bool BenchWorker::collect(const BenchPlan& plan) {
     }
   }
   count_live(plan, good, bytes, latency_ns);
-  return !failure_ || (region_.connected() && failed_ < kFailuresMax);
+  return !failure_ || (store_->connected() && failed_ < kFailuresMax);
 }
 
 void BenchWorker::count_live(const BenchPlan& plan, std::uint64_t good, std::uint64_t bytes,
@@ -107,17 +112,22 @@ void BenchWorker::count_live(const BenchPlan& plan, std::uint64_t good, std::uin
   if (good > 0) add_to(live_->latency_ns[metrics::Buckets::slot(sample_ns)], 1);
 }
 
-void BenchWorker::run(const BenchPlan& plan, const std::atomic<bool>& stop) {
+template <typename AnyQueue>
+void BenchWorker::work(AnyQueue& queue, const BenchPlan& plan, const std::atomic<bool>& stop) {
   const std::size_t batch = plan.batch == 0 ? 1 : plan.batch;
   bool going = true;
   now_ = Clock::now();
   while (going && !stop.load(std::memory_order_relaxed) && now_ < plan.measure_to) {
     while (free_places_.size() >= batch)
-      submit(plan, plan.batch == 0 ? free_places_.size() : batch);
-    going = collect(plan);
+      submit(queue, plan, plan.batch == 0 ? free_places_.size() : batch);
+    going = collect(queue, plan);
   }
-  while (queue_.size() > 0 && !queue_.wait(1).empty()) {
+  while (queue.size() > 0 && !queue.wait(1).empty()) {
   }
+}
+
+void BenchWorker::run(const BenchPlan& plan, const std::atomic<bool>& stop) {
+  queue_.visit([&](auto& queue) { work(queue, plan, stop); });
 }
 
 }  // namespace remora::apps

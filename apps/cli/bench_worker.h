@@ -16,6 +16,8 @@
 #include "cli/bench_mix.h"
 #include "cli/bench_order.h"
 #include "cli/bench_tally.h"
+#include "cli/opened_store.h"
+#include "cli/store_queue.h"
 
 namespace remora::apps {
 
@@ -24,7 +26,7 @@ struct BenchPlan {
   using Clock = std::chrono::steady_clock;
 
   BenchMix mix;
-  std::uint64_t offset_bytes = 0;  ///< begin of the measured part of the region
+  std::uint64_t offset_bytes = 0;  ///< begin of the measured part
   std::uint64_t block_bytes = 4096;
   std::uint64_t block_count = 0;
   std::size_t depth = 32;
@@ -48,8 +50,9 @@ struct alignas(64) LiveCells {
 
 class BenchWorker {
  public:
-  /// Errors: those of Engine::allocate_slots and Region::queue.
-  static Result<BenchWorker> make(const Engine& engine, const Region& region, const BenchPlan& plan,
+  /// `store` must outlive the worker. Errors: those of Engine::allocate_slots and
+  /// OpenedStore::queue.
+  static Result<BenchWorker> make(const OpenedStore& store, const BenchPlan& plan,
                                   std::uint32_t number);
 
   /// Works until the plan's end, `stop`, or a failure that ends the session. Runs on its own
@@ -68,20 +71,28 @@ class BenchWorker {
     Clock::time_point submitted_at;
     BenchOp op = BenchOp::kRead;
   };
-  BenchWorker(Region region, SlotPool slots, Queue queue, const BenchPlan& plan,
+  BenchWorker(const OpenedStore& store, SlotPool slots, StoreQueue queue, const BenchPlan& plan,
               std::uint32_t number);
 
-  void submit(const BenchPlan& plan, std::size_t count);
-  void take(const BenchPlan& plan, std::uint64_t place);
+  // Compiled for the queue of a region and for that of a volume, so that no operation asks which it
+  // is.
+  template <typename AnyQueue>
+  void work(AnyQueue& queue, const BenchPlan& plan, const std::atomic<bool>& stop);
+  template <typename AnyQueue>
+  void submit(AnyQueue& queue, const BenchPlan& plan, std::size_t count);
+  template <typename AnyQueue>
+  void take(AnyQueue& queue, const BenchPlan& plan, std::uint64_t place);
   /// False: continuing is useless.
-  bool collect(const BenchPlan& plan);
+  template <typename AnyQueue>
+  bool collect(AnyQueue& queue, const BenchPlan& plan);
   void count_live(const BenchPlan& plan, std::uint64_t good, std::uint64_t bytes,
                   std::uint64_t sample_ns) noexcept;
 
-  Region region_;
+  const OpenedStore* store_;
   SlotPool slots_;
-  Queue queue_;
-  std::vector<InFlight> in_flight_;  ///< by index, which is the operation's tag
+  std::vector<Slot> buffers_;        ///< by place
+  StoreQueue queue_;                 // its operations use the buffers: ends before them
+  std::vector<InFlight> in_flight_;  ///< by place, which is the operation's tag
   std::vector<std::uint64_t> free_places_;
   std::unique_ptr<BenchTallies> tallies_;
   std::unique_ptr<LiveCells> live_;
