@@ -12,11 +12,16 @@
 #include <remora/config/printable.h>
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>
+#include <remora/volume/cluster.h>
+#include <remora/volume/open_store.h>
+#include <remora/volume/uri.h>
 
 namespace remora::apps {
 namespace {
 
 constexpr std::string_view kUriScheme = "remora://";
+constexpr std::array kUriSchemes{kUriScheme, std::string_view{"remora+etcd://"},
+                                 std::string_view{"remora+file://"}};
 
 /// The possible words of a value, by the name of its type in the help.
 struct ValueWords {
@@ -146,19 +151,37 @@ void add_regions(Found& found, const Globals& globals, const std::string& server
     if (config::is_region_name(region.name)) found.add(server + "/" + region.name);
 }
 
-/// `with_region`: the command needs a region, not a server.
-void add_uris(Found& found, const std::string& word, bool with_region, const Globals& globals) {
-  if (!word.starts_with(kUriScheme)) {
-    found.add(std::string{kUriScheme});
-    return;
-  }
+/// The volumes of the cluster before the last slash.
+void add_volumes(Found& found, const Globals& globals, const std::string& word) {
+  const std::string cluster = word.substr(0, word.rfind('/'));
+  const auto uri = volume::parse_uri(cluster);
+  const auto options = volume::store_options_of_environment();
+  if (!uri || !uri->volume.empty() || !options) return;
+  const auto opened = volume::Cluster::open(*uri, *options, globals.timeout);
+  if (!opened) return;
+  const auto volumes = opened->volumes();
+  if (!volumes) return;
+  for (const volume::VolumeRecord& record : *volumes)  // each has a valid name
+    found.add(cluster + "/" + record.name);
+}
+
+/// `forms`: the URIs that the argument takes, as its description has them.
+void add_uris(Found& found, const std::string& word, std::string_view forms,
+              const Globals& globals) {
+  const auto takes = [forms](std::string_view part) {
+    return forms.find(part) != std::string_view::npos;
+  };
+  for (const std::string_view scheme : kUriSchemes)
+    if (takes(scheme) && !word.starts_with(scheme)) found.add(std::string{scheme});
+  if (volume::is_volume_uri(word) && takes("/VOLUME")) add_volumes(found, globals, word);
+  if (!word.starts_with(kUriScheme) || !takes(kUriScheme)) return;
   if (const std::size_t query = word.find('?'); query != std::string::npos) {
     for (const char* const transport : {"rdma", "shm", "tcp"})
       found.add(word.substr(0, query) + "?transport=" + transport);
     return;
   }
   const std::size_t slash = word.find('/', kUriScheme.size());
-  if (!with_region || slash == std::string::npos || slash == kUriScheme.size()) return;
+  if (!takes("/REGION") || slash == std::string::npos || slash == kUriScheme.size()) return;
   add_regions(found, globals, word.substr(0, slash));
 }
 
@@ -182,8 +205,7 @@ void add_argument(Found& found, const CLI::Option& argument, const std::string& 
                   const Globals& globals) {
   const std::string name = argument.get_name(true);
   if (name == "FILE") found.add_files();
-  if (name == "URI")
-    add_uris(found, word, argument.get_description().find("/REGION") != std::string::npos, globals);
+  if (name == "URI") add_uris(found, word, argument.get_description(), globals);
 }
 
 }  // namespace

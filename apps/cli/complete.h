@@ -24,7 +24,8 @@ struct LineCompletion {
 
 /// `words`: the line without the program's name; the last word is completed and may be empty. `app`
 /// has all commands. Regions come from the server that the word names: with the client and key of
-/// `words` or of the environment, and within a second; none if the server does not answer.
+/// `words` or of the environment, and within a second; none if the server does not answer. Volumes
+/// come from the store of the cluster that the word names, in the same way.
 [[nodiscard]] LineCompletion complete(const CLI::App& app, const std::vector<std::string>& words);
 
 /// Prints one candidate on each line, with its help after a tab; a line `:files` if names of files
