@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that each top-level folder includes and links only folders below it.
 
-    result <- { verbs, config, metrics } <- engine <- { engine/c, engine/volume } <- apps
+    result <- { verbs, config, metrics } <- engine <- engine/volume <- engine/c <- apps
 
 and, inside engine/src, that includes point down only:
 
@@ -32,7 +32,7 @@ MAY_KNOW = {
     "config": {"result"},
     "metrics": {"result"},
     "engine": {"result", "verbs", "config", "metrics"},
-    "engine/c": {"result", "config", "metrics", "engine"},
+    "engine/c": {"result", "config", "metrics", "engine", "engine/volume"},
     "engine/volume": {"result", "config", "metrics", "engine"},
     "apps": {"result", "verbs", "config", "metrics", "engine", "engine/c", "engine/volume", "remora"},
 }
@@ -227,7 +227,7 @@ SEEDED = [
     ("engine/include/remora/engine/a.h", "#include <remora/verbs/device.h>", "shows verbs types"),
     ("engine/include/remora/engine/b.h", "#include <infiniband/verbs.h>", "belongs to verbs/"),
     ("engine/src/e.cc", "#include <remora/volume/cluster.h>", "must not know"),
-    ("engine/c/src/a.cc", "#include <remora/volume/cluster.h>", "must not know"),
+    ("engine/volume/src/b.cc", "#include <remora/c/volume.h>", "must not know"),
     ("engine/volume/include/remora/volume/a.h", "#include <curl/curl.h>", "third party"),
     ("engine/src/b.cc", "#include <rdma/rdma_cma.h>", "belongs to verbs/"),
     ("engine/include/remora/engine/c.h", "struct ibv_mr;", "outside verbs/"),

@@ -58,6 +58,13 @@ run 3 "more than the volume has" "$remora" put "$work/in" "$cluster/disk" --offs
 run 0 "resize" "$remora" volume resize "$cluster/disk" --size 5MiB
 run 0 "get after it" "$remora" get --length 1500000 "$cluster/disk" "$work/back"
 is "the bytes are still the same" cmp "$work/in" "$work/back"
+run 0 "a volume for the example in C" "$remora" volume create "$cluster/c" --size 1MiB
+run 0 "the example in C" "$bin/c_volume" "$cluster/c"
+run 0 "and again" "$bin/c_volume" "$cluster/c"
+is "it reads what it has written, and counts" has out '^256 of 256 pages are right, in 1 groups; this is run 2$'
+run 1 "a volume that is not there, in C" "$bin/c_volume" "$cluster/nosuch"
+says "the library says what lists them" 'remora volume ls'
+run 0 "it is removed" "$remora" volume rm "$cluster/c"
 run 0 "export" bash -c "'$remora' volume export '$cluster/disk' >'$work/disk.json'"
 run 3 "import of what is there" "$remora" volume import "$cluster" "$work/disk.json"
 run 0 "ls" "$remora" volume ls "$cluster"
@@ -121,6 +128,8 @@ is "the calls to etcd have a latency" eventually series \
   'remora_cluster_store_latency_seconds_count\{.*op="lease".*\} [1-9].*'
 is "in its failure domain" bash -c "'$remora' cluster status '$cluster' --json | jq -e '.servers[0].failure_domain == \"rack1\"' >/dev/null"
 run 0 "create over etcd" "$remora" volume create "$cluster/disk" --size 2MiB
+run 0 "the example in C loads libcurl" "$bin/c_volume" "$cluster/disk"
+is "it reads what it has written" has out '^512 of 512 pages are right'
 { kill -KILL "$etcd" && wait "$etcd"; } 2>/dev/null
 run 0 "without etcd the server serves" "$remora" ls "remora://127.0.0.1:$(cat "$work/port")?transport=tcp"
 start_etcd

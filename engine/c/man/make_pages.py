@@ -21,6 +21,7 @@ PAGES = [
     ("remora_region", "c/region.h", "remote memory and synchronous operations on it"),
     ("remora_memory", "c/memory.h", "slots, registered memory and pieces for operations"),
     ("remora_queue", "c/queue.h", "queues of operations on remote memory"),
+    ("remora_volume", "c/volume.h", "remote memory of several servers as one address space"),
     ("remora_server", "c/server.h", "the embedded memory server and views of its regions"),
     ("remora_administration", "c/administration.h", "sessions and drain of a Remora server"),
 ]

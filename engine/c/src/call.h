@@ -162,6 +162,22 @@ int give_text(Call call, const Handle* handle, char** to, std::size_t* length,
   });
 }
 
+/// A time of a queue as a number of C; the maximum of both stands for none.
+[[nodiscard]] inline std::uint64_t monotonic_ns(std::chrono::steady_clock::time_point at) noexcept {
+  if (at == std::chrono::steady_clock::time_point::max())
+    return std::numeric_limits<std::uint64_t>::max();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count());
+}
+
+/// The value before an atomic operation.
+template <typename Value>
+Status give_before(const Result<Value>& found, std::uint64_t* before) noexcept {
+  if (!found) return found.error();
+  *before = *found;
+  return {};
+}
+
 /// Makes a handle of a Result's value, or hands over its error.
 template <typename Handle, typename Value>
 Status make_handle(Result<Value>&& value, Handle** to) {

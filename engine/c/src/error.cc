@@ -4,6 +4,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
+#include <string>
+
+#include <remora/volume/remedy.h>
 
 #include "call.h"
 
@@ -81,7 +84,10 @@ int hand_over(const Error& error, remora_error* to) noexcept {
   copy_text(to->subject, error.subject());
   copy_text(to->server, error.server());
   try {
-    copy_text(to->message, error.message());
+    std::string text = error.message();
+    if (const auto remedy = volume::remedy(error); !remedy.empty())
+      text.append("; ").append(remedy);
+    copy_text(to->message, text);
   } catch (const std::exception&) {  // no memory for the text
     copy_text(to->message, to_string(error.code()));
   }

@@ -25,6 +25,8 @@ enum class Kind : std::uint32_t {
   kServer,
   kView,
   kSessionList,
+  kVolume,
+  kVolumeQueue,
 };
 
 /// Base of every handle, at its beginning.

@@ -16,12 +16,15 @@
 #include <remora/c/region.h>
 #include <remora/c/server.h>
 #include <remora/c/session.h>
+#include <remora/c/volume.h>
 #include <remora/engine/administration.h>
 #include <remora/engine/engine.h>
 #include <remora/engine/region.h>
 #include <remora/engine/server.h>
 #include <remora/owned.h>
+#include <remora/volume/volume.h>
 
+#include "call.h"
 #include "handle.h"
 
 namespace remora::c {
@@ -105,6 +108,11 @@ struct remora_view : remora::c::Holder<remora::c::Kind::kView, remora::RegionVie
   static constexpr remora::Operation kName{"remora_view"};
   using Holder::Holder;
 };
+
+struct remora_volume : remora::c::Holder<remora::c::Kind::kVolume, remora::volume::Volume> {
+  static constexpr remora::Operation kName{"remora_volume"};
+  using Holder::Holder;
+};
 // NOLINTEND(readability-identifier-naming)
 
 namespace remora::c {
@@ -137,7 +145,14 @@ static_assert(std::is_trivially_copyable_v<Target> && std::is_trivially_copyable
   return {reinterpret_cast<const Source*>(pieces), count};
 }
 
-/// Conversions that session.cc and server.cc share.
+/// Conversions that several sources share.
+Result<Rights> to_rights(std::uint32_t rights, Operation operation);
+[[nodiscard]] inline QueueOptions to_queue_options(const remora_queue_options& given) noexcept {
+  QueueOptions to;
+  if (given.depth != 0) to.depth = given.depth;
+  to.deadline = duration(given.deadline_ns);
+  return to;
+}
 [[nodiscard]] remora_region_info to_info(const RegionInfo& info) noexcept;
 /// Fills `to`, unless it is null, or hands on the error.
 Status give_info(const Result<RegionInfo>& info, remora_region_info* to) noexcept;

@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "call.h"
+#include "collecting.h"
 #include "handles.h"
 #include "outcomes.h"
+#include "volume_queue_handle.h"
 
 using remora::ByteOffset;
 using remora::Code;
@@ -29,6 +31,7 @@ using remora::Status;
 using remora::Target;
 using remora::Ticket;
 using remora::c::Call;
+using remora::c::Collecting;
 using remora::c::is_aligned;
 using remora::c::is_live;
 using remora::c::Outcomes;
@@ -38,6 +41,7 @@ using remora::c::target_of;
 using remora::c::targets;
 using remora::c::to_code;
 using remora::c::to_reason;
+using remora::c::VolumeQueueHandle;
 using remora::detail::CompletionValues;
 
 // NOLINTNEXTLINE(readability-identifier-naming): of the C API
@@ -75,28 +79,9 @@ struct remora_queue : remora::c::Handle {
     return true;
   }
 
-  /// A call that returns completions, from its beginning to its end: the fields below belong to it.
-  class Collecting {
-   public:
-    explicit Collecting(remora_queue& queue) noexcept
-        : collecting_{queue.collecting},
-          first_{!collecting_.exchange(true, std::memory_order_acquire)} {}
-    ~Collecting() {
-      if (first_) collecting_.store(false, std::memory_order_release);
-    }
-    Collecting(const Collecting&) = delete;
-    Collecting& operator=(const Collecting&) = delete;
-    /// False: another thread is in such a call.
-    [[nodiscard]] explicit operator bool() const noexcept { return first_; }
-
-   private:
-    std::atomic<bool>& collecting_;
-    bool first_;
-  };
-
   remora::Queue queue;
   std::uint32_t made_in = remora::detail::made_here();
-  std::atomic<bool> collecting = false;
+  std::atomic<bool> collecting = false;  ///< the fields below belong to the call that sets it
   bool has_found = false;
   union {
     Found found;  ///< while has_found
@@ -121,6 +106,16 @@ template <typename Body>
   if (!is_live(queue)) [[unlikely]]
     return 0;
   return word_of(body(queue->queue));
+}
+/// The same for operations that the queue of a volume has, too. `body` gives it to either queue,
+/// with the tag for that queue.
+template <typename Body>
+[[gnu::always_inline]] inline std::uint64_t take_in_any(remora_queue* queue, std::uint64_t tag,
+                                                        const Body& body) noexcept {
+  if (is_live(queue)) [[likely]]
+    return word_of(body(queue->queue, tag));
+  auto* const of_volume = VolumeQueueHandle::of(queue);
+  return of_volume == nullptr ? 0 : of_volume->take(tag, body);
 }
 
 /// The bytes of an operation; empty for a handle that cannot be used, so that the operation fails.
@@ -153,21 +148,22 @@ template <typename Body>
   return offset <= memory.length && length <= memory.length - offset;
 }
 
-// Wrong arguments: each operation gets its completion, unless the queue cannot be used.
+// Queues of volumes, and wrong arguments: each operation gets its completion, unless the queue
+// cannot be used.
 [[gnu::cold, gnu::noinline]] std::uint64_t read_closely(remora_queue* queue, std::uint64_t offset,
                                                         void* into, std::size_t length,
                                                         const remora_memory* memory,
                                                         std::uint64_t tag) noexcept {
-  return take(queue, [&](Queue& to) {
-    return to.read(ByteOffset{offset}, checked_target(into, length, memory), tag);
+  return take_in_any(queue, tag, [&](auto& to, std::uint64_t word) {
+    return to.read(ByteOffset{offset}, checked_target(into, length, memory), word);
   });
 }
 [[gnu::cold, gnu::noinline]] std::uint64_t write_closely(remora_queue* queue, std::uint64_t offset,
                                                          const void* from, std::size_t length,
                                                          const remora_memory* memory,
                                                          std::uint64_t tag) noexcept {
-  return take(queue, [&](Queue& to) {
-    return to.write(ByteOffset{offset}, checked_source(from, length, memory), tag);
+  return take_in_any(queue, tag, [&](auto& to, std::uint64_t word) {
+    return to.write(ByteOffset{offset}, checked_source(from, length, memory), word);
   });
 }
 
@@ -244,7 +240,7 @@ int collect(Call& call, remora_queue* queue, std::size_t at_least, remora_comple
     // engine refuses the call.
     if (queue->made_in != remora::detail::this_process()) [[unlikely]]
       return look(0).status();
-    const remora_queue::Collecting owner{*queue};
+    const Collecting owner{queue->collecting};
     if (!owner) [[unlikely]]
       return Error{Code::kBusy, call.operation()}.with_subject(
           "another thread is in a call of this queue");
@@ -272,13 +268,13 @@ int remora_queue_create(const remora_region* region, const remora_queue_options*
   call.on(region).into(queue, "queue");
   if (options != nullptr) call.copies(options, given, "options: its size");
   return call.run([&] {
-    remora::QueueOptions made;
-    if (given.depth != 0) made.depth = given.depth;
-    made.deadline = remora::c::duration(given.deadline_ns);
-    return remora::c::make_handle(region->object.queue(made), queue);
+    return remora::c::make_handle(region->object.queue(remora::c::to_queue_options(given)), queue);
   });
 }
-void remora_queue_free(remora_queue* queue) noexcept { remora::c::free_handle(queue); }
+void remora_queue_free(remora_queue* queue) noexcept {
+  remora::c::free_handle(VolumeQueueHandle::of(queue));
+  remora::c::free_handle(queue);
+}
 
 uint64_t remora_queue_read(remora_queue* queue, uint64_t offset, void* into, size_t length,
                            const remora_memory* memory, uint64_t tag) noexcept {
@@ -331,23 +327,28 @@ uint64_t remora_queue_write_notify(remora_queue* queue, uint64_t offset, const v
 
 uint64_t remora_queue_write_zeroes(remora_queue* queue, uint64_t offset, uint64_t length,
                                    uint64_t tag) noexcept {
-  return take(queue, [&](Queue& to) { return to.write_zeroes(ByteOffset{offset}, length, tag); });
+  return take_in_any(queue, tag, [&](auto& to, std::uint64_t word) {
+    return to.write_zeroes(ByteOffset{offset}, length, word);
+  });
 }
 
 uint64_t remora_queue_flush_visible(remora_queue* queue, uint64_t tag) noexcept {
-  return take(queue, [&](Queue& to) { return to.flush_visible(tag); });
+  return take_in_any(queue, tag,
+                     [&](auto& to, std::uint64_t word) { return to.flush_visible(word); });
 }
 
 uint64_t remora_queue_compare_swap(remora_queue* queue, uint64_t offset, uint64_t expected,
                                    uint64_t desired, uint64_t tag) noexcept {
-  return take(queue, [&](Queue& to) {
-    return to.compare_swap(ByteOffset{offset}, expected, desired, tag);
+  return take_in_any(queue, tag, [&](auto& to, std::uint64_t word) {
+    return to.compare_swap(ByteOffset{offset}, expected, desired, word);
   });
 }
 
 uint64_t remora_queue_fetch_add(remora_queue* queue, uint64_t offset, uint64_t delta,
                                 uint64_t tag) noexcept {
-  return take(queue, [&](Queue& to) { return to.fetch_add(ByteOffset{offset}, delta, tag); });
+  return take_in_any(queue, tag, [&](auto& to, std::uint64_t word) {
+    return to.fetch_add(ByteOffset{offset}, delta, word);
+  });
 }
 
 uint64_t remora_queue_read_many(remora_queue* queue, const remora_pair* pairs, size_t count,
@@ -380,15 +381,21 @@ uint64_t remora_queue_compare_swap_many(remora_queue* queue, remora_swap_pair* p
 
 int remora_queue_select(remora_queue* queue, const remora_region* region,
                         remora_error* error) noexcept {
-  return Call{"remora_queue_select", error}.on(queue).on(region).run(
-      [&] { return queue->queue.select(region->object); });
+  Call call{"remora_queue_select", error};
+  if (VolumeQueueHandle::of(queue) != nullptr)
+    return call.fail(VolumeQueueHandle::lacks(call.operation()));
+  return call.on(queue).on(region).run([&] { return queue->queue.select(region->object); });
 }
 
 int remora_queue_submit(remora_queue* queue, remora_error* error) noexcept {
-  return Call{"remora_queue_submit", error}.on(queue).run([&] { return queue->queue.submit(); });
+  Call call{"remora_queue_submit", error};
+  if (auto* const of_volume = VolumeQueueHandle::of(queue)) [[unlikely]]
+    return call.run([&] { return of_volume->submit(call.operation()); });
+  return call.on(queue).run([&] { return queue->queue.submit(); });
 }
 
 int remora_queue_barrier(remora_queue* queue) noexcept {
+  if (VolumeQueueHandle::of(queue) != nullptr) return REMORA_UNSUPPORTED;
   return Call{"remora_queue_barrier", nullptr}.on(queue).run([&]() -> Status {
     queue->queue.barrier();
     return {};
@@ -396,7 +403,10 @@ int remora_queue_barrier(remora_queue* queue) noexcept {
 }
 
 int remora_queue_cancel(remora_queue* queue, uint64_t ticket, remora_error* error) noexcept {
-  return Call{"remora_queue_cancel", error}.on(queue).run([&] {
+  Call call{"remora_queue_cancel", error};
+  if (VolumeQueueHandle::of(queue) != nullptr)
+    return call.fail(VolumeQueueHandle::lacks(call.operation()));
+  return call.on(queue).run([&] {
     return queue->queue.cancel(
         Ticket{static_cast<std::uint32_t>(ticket >> 32U), static_cast<std::uint32_t>(ticket)});
   });
@@ -405,6 +415,9 @@ int remora_queue_cancel(remora_queue* queue, uint64_t ticket, remora_error* erro
 int remora_queue_wait(remora_queue* queue, size_t at_least, remora_completion* completions,
                       size_t capacity, size_t* count, remora_error* error) noexcept {
   Call call{"remora_queue_wait", error};
+  if (auto* const of_volume = VolumeQueueHandle::of(queue)) [[unlikely]]
+    return of_volume->collect(call, VolumeQueueHandle::Look::kWait, at_least, completions, capacity,
+                              count);
   return collect(call, queue, at_least, completions, capacity, count,
                  [queue](std::size_t more) { return queue->queue.wait(more); });
 }
@@ -412,6 +425,9 @@ int remora_queue_wait(remora_queue* queue, size_t at_least, remora_completion* c
 int remora_queue_poll(remora_queue* queue, remora_completion* completions, size_t capacity,
                       size_t* count, remora_error* error) noexcept {
   Call call{"remora_queue_poll", error};
+  if (auto* const of_volume = VolumeQueueHandle::of(queue)) [[unlikely]]
+    return of_volume->collect(call, VolumeQueueHandle::Look::kPoll, 0, completions, capacity,
+                              count);
   return collect(call, queue, 0, completions, capacity, count,
                  [queue](std::size_t /*more*/) { return queue->queue.poll(); });
 }
@@ -419,6 +435,9 @@ int remora_queue_poll(remora_queue* queue, remora_completion* completions, size_
 int remora_queue_progress(remora_queue* queue, remora_completion* completions, size_t capacity,
                           size_t* count, remora_error* error) noexcept {
   Call call{"remora_queue_progress", error};
+  if (auto* const of_volume = VolumeQueueHandle::of(queue)) [[unlikely]]
+    return of_volume->collect(call, VolumeQueueHandle::Look::kProgress, 0, completions, capacity,
+                              count);
   return collect(call, queue, 0, completions, capacity, count,
                  [queue](std::size_t /*more*/) { return queue->queue.progress(); });
 }
@@ -426,37 +445,43 @@ int remora_queue_progress(remora_queue* queue, remora_completion* completions, s
 int remora_queue_completion_error(const remora_queue* queue, const remora_completion* completion,
                                   remora_error* error) noexcept {
   Call call{"remora_queue_completion_error", error};
-  call.on(queue).into(completion, "completion");
+  const auto* const of_volume = VolumeQueueHandle::of(queue);
+  if (of_volume == nullptr) call.on(queue);
+  call.into(completion, "completion");
   if (call.code() != REMORA_OK) return call.code();
+  if (of_volume != nullptr) {
+    const Error* const found = of_volume->error_of(*completion);
+    if (found != nullptr) return remora::c::hand_over(*found, error);
+    return call.fail(Error{Code::kNotFound, call.operation()}.with_subject("completion"));
+  }
   for (const remora_queue::Failed& failed : queue->failed)
     if (failed.ticket == completion->ticket) return remora::c::hand_over(failed.error, error);
   return call.fail(Error{Code::kNotFound, call.operation()}.with_subject("completion"));
 }
 
 int remora_queue_event_fd(remora_queue* queue, int* descriptor, remora_error* error) noexcept {
-  return Call{"remora_queue_event_fd", error}
-      .on(queue)
-      .into(descriptor, "descriptor")
-      .run([&]() -> Status {
-        const auto made = queue->queue.event_fd();
-        if (!made) return made.error();
-        *descriptor = *made;
-        return {};
-      });
+  Call call{"remora_queue_event_fd", error};
+  auto* const of_volume = VolumeQueueHandle::of(queue);
+  if (of_volume == nullptr) call.on(queue);
+  return call.into(descriptor, "descriptor").run([&]() -> Status {
+    const auto made = of_volume != nullptr ? of_volume->event_fd() : queue->queue.event_fd();
+    if (!made) return made.error();
+    *descriptor = *made;
+    return {};
+  });
 }
 
 uint64_t remora_queue_next_deadline(const remora_queue* queue) noexcept {
-  constexpr auto kNone = std::numeric_limits<std::uint64_t>::max();
-  if (!is_live(queue)) return kNone;
-  const auto at = queue->queue.next_deadline();
-  if (at == std::chrono::steady_clock::time_point::max()) return kNone;
-  return static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count());
+  if (const auto* const of_volume = VolumeQueueHandle::of(queue)) return of_volume->next_deadline();
+  if (!is_live(queue)) return std::numeric_limits<std::uint64_t>::max();
+  return remora::c::monotonic_ns(queue->queue.next_deadline());
 }
 
 size_t remora_queue_depth(const remora_queue* queue) noexcept {
+  if (const auto* const of_volume = VolumeQueueHandle::of(queue)) return of_volume->depth();
   return is_live(queue) ? queue->queue.depth() : 0;
 }
 size_t remora_queue_room(const remora_queue* queue) noexcept {
+  if (const auto* const of_volume = VolumeQueueHandle::of(queue)) return of_volume->room();
   return is_live(queue) ? queue->queue.depth() - queue->queue.size() : 0;
 }

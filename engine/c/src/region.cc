@@ -8,7 +8,6 @@
 #include "outcomes.h"
 
 namespace remora::c {
-namespace {
 
 Result<Rights> to_rights(std::uint32_t rights, Operation operation) {
   if (rights > REMORA_RIGHT_ALL)
@@ -17,12 +16,7 @@ Result<Rights> to_rights(std::uint32_t rights, Operation operation) {
   return static_cast<Rights>(rights);
 }
 
-template <typename Value>
-Status give_before(const Result<Value>& found, std::uint64_t* before) noexcept {
-  if (!found) return found.error();
-  *before = *found;
-  return {};
-}
+namespace {
 
 /// Opens a region. `open` takes the rights.
 template <typename Open>

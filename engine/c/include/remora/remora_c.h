@@ -51,3 +51,4 @@
 #include <remora/c/region.h>          // IWYU pragma: export
 #include <remora/c/server.h>          // IWYU pragma: export
 #include <remora/c/session.h>         // IWYU pragma: export
+#include <remora/c/volume.h>          // IWYU pragma: export

@@ -1,6 +1,7 @@
 #pragma once
 
 /// A queue of operations: fill, remora_queue_submit() (one doorbell), remora_queue_wait().
+/// <remora/c/volume.h> makes queues of a volume, and says which of these functions they lack.
 ///
 /// A queue belongs to one thread at a time. Several queues, also of one region, may be used by
 /// several threads at once. A call of submit, wait, poll, progress or cancel during another

@@ -1,0 +1,180 @@
+#pragma once
+
+/// A volume: one address space over the memory of several servers, which register themselves in a
+/// cluster. engine/volume/README.md has clusters, `remora volume create` makes a volume.
+///
+/// Only striped volumes exist: each byte is in one region of one server. A group of stripe units is
+/// lost with the memory of its server: operations on it then fail with REMORA_STALE_REGION, and all
+/// other groups continue. A handle stays with the regions that it has opened: open the volume again
+/// after REMORA_STALE_REGION and REMORA_CONNECTION_LOST, and to reach what was added since.
+///
+/// An operation that goes beyond a stripe unit is cut there, and its parts are in flight on several
+/// servers at once. When it fails, other parts may have taken effect. Only compare-and-swap and
+/// fetch-and-add are atomic, and only with respect to each other.
+///
+/// The records of a cluster are in etcd, or in a file of one host. For etcd the library loads
+/// libcurl.so.4 (Debian: libcurl4) when it is needed first; nothing else needs it.
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <remora/c/engine.h>
+#include <remora/c/error.h>
+#include <remora/c/memory.h>
+#include <remora/c/queue.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// NOLINTBEGIN(readability-identifier-naming): the names of the C API are C's
+
+/// An open volume. Any number of threads may call the functions at once.
+typedef struct remora_volume remora_volume;
+
+/// What has happened to a group of a volume.
+enum remora_volume_change {
+  REMORA_VOLUME_GROUP_LOST = 1,         ///< its server has other memory: its bytes are gone
+  REMORA_VOLUME_GROUP_UNREACHABLE = 2,  ///< the session with its server is lost
+  REMORA_VOLUME_GROUP_REVOKED = 3       ///< the grant on its region was revoked, or fenced
+};
+
+/// A change of one group, for a remora_volume_handler.
+typedef struct remora_volume_event {
+  size_t size;         ///< bytes that the library has filled in
+  const char* server;  ///< the name of the server in the cluster; valid during the call
+  uint32_t group;      ///< its index
+  int32_t change;      ///< of remora_volume_change
+  int32_t code;        ///< of the operation that noticed it
+  int32_t reason;      ///< of remora_reason
+} remora_volume_event;
+
+/// Called once for each change and group of a volume: by the thread that gets the failure, before
+/// that thread gets it; for groups that cannot be opened (`partial`), while the volume is opened.
+/// Any number of threads may call it at once. It must not throw, use a queue of the volume, nor
+/// free the volume. An idle volume notices nothing: a remora_session_handler is called at once.
+typedef void (*remora_volume_handler)(void* context, const remora_volume_event* event);
+
+/// How a volume is opened. Fields that are 0 or NULL have their defaults. Strings are copied.
+typedef struct remora_volume_options {
+  size_t size;                        ///< sizeof(remora_volume_options)
+  uint64_t operation_deadline_ns;     ///< for operations and queues without their own; 0: 10 s
+  uint64_t store_deadline_ns;         ///< of a request to the store, 1 ms to 1 h; 0: 5 s
+  const char* etcd_ca_file;           ///< PEM; NULL: REMORA_ETCD_CA_FILE of the environment
+  const char* etcd_certificate_file;  ///< NULL: REMORA_ETCD_CERTIFICATE_FILE
+  const char* etcd_key_file;          ///< NULL: REMORA_ETCD_KEY_FILE
+  const char* etcd_user;              ///< NULL: REMORA_ETCD_USER
+  const char* etcd_password;       ///< NULL: the first line of the file REMORA_ETCD_PASSWORD_FILE
+  remora_volume_handler on_event;  ///< may be NULL
+  void* event_context;             ///< passed to on_event
+  uint32_t rights;                 ///< bits of remora_rights; 0: REMORA_RIGHT_ALL
+  int32_t transport;               ///< of remora_transport; shm is REMORA_UNSUPPORTED
+  uint32_t partial;                ///< 1: open it although groups cannot be opened
+  uint32_t reserved;
+} remora_volume_options;
+
+/// A volume as its record was when it was opened.
+typedef struct remora_volume_info {
+  size_t size;          ///< sizeof(remora_volume_info), set by the caller
+  uint64_t size_bytes;  ///< a multiple of block_bytes
+  uint64_t block_bytes;
+  uint64_t stripe_bytes;  ///< an operation within a stripe unit is one operation on one server
+  uint64_t group_bytes;   ///< of the region of a group
+  uint64_t group_count;
+  uint32_t width;       ///< groups of one row, over which stripe units go round
+  uint32_t rights;      ///< that the grants carry: bits of remora_rights
+  uint32_t transports;  ///< bit 1 << remora_transport for each that an open group uses
+  uint32_t reserved;
+  char name[72];
+} remora_volume_info;
+
+/// A group as this process has it open.
+typedef struct remora_volume_group {
+  uint32_t index;
+  int32_t transport;  ///< of remora_transport; REMORA_TRANSPORT_AUTO: it is not open
+  int32_t connected;  ///< as remora_region_connected()
+  int32_t reserved;
+  char server[72];  ///< the name of its server in the cluster
+  char region[72];
+  char error[512];  ///< why it is not open, where the volume is open with `partial`
+} remora_volume_group;
+
+/// Opens the volume of `uri`, "remora+etcd://HOST[:2379][,HOST2...]/CLUSTER/VOLUME[?tls=on]" or
+/// "remora+file:///PATH/NAME.json/VOLUME". `options` may be NULL. Blocks: requests to the store, a
+/// session for each server, a request for each group. Errors: REMORA_INVALID_ARGUMENT (URI, a
+/// field); REMORA_NOT_FOUND (no such volume, a file); REMORA_BUSY (it is being created or removed);
+/// REMORA_UNSUPPORTED (a mirror, shm, no libcurl.so.4); REMORA_PROTOCOL (records that do not fit
+/// each other); REMORA_STALE_REGION (a group is lost); REMORA_UNREACHABLE, REMORA_TIMED_OUT,
+/// REMORA_PERMISSION_DENIED (also of the store); those of remora_engine_open_region().
+REMORA_C_EXPORT int remora_engine_open_volume(const remora_engine* engine, const char* uri,
+                                              const remora_volume_options* options,
+                                              remora_volume** volume,
+                                              remora_error* error) REMORA_C_NOEXCEPT;
+/// The regions are closed when the queues of the volume are freed as well.
+REMORA_C_EXPORT void remora_volume_free(remora_volume* volume) REMORA_C_NOEXCEPT;
+
+/// Never blocks.
+REMORA_C_EXPORT int remora_volume_info_of(const remora_volume* volume, remora_volume_info* info,
+                                          remora_error* error) REMORA_C_NOEXCEPT;
+/// Writes up to `capacity` groups in their order (`groups` may be NULL where `capacity` is 0), and
+/// the number of all groups. Never blocks. Errors: REMORA_OUT_OF_MEMORY.
+REMORA_C_EXPORT int remora_volume_groups(const remora_volume* volume, remora_volume_group* groups,
+                                         size_t capacity, size_t* count,
+                                         remora_error* error) REMORA_C_NOEXCEPT;
+REMORA_C_EXPORT uint64_t remora_volume_size_bytes(const remora_volume* volume) REMORA_C_NOEXCEPT;
+/// The rights that the grants carry: bits of remora_rights.
+REMORA_C_EXPORT uint32_t remora_volume_rights(const remora_volume* volume) REMORA_C_NOEXCEPT;
+/// 0 while a group is not connected, as remora_region_connected() says it. Looks at each group.
+REMORA_C_EXPORT int remora_volume_connected(const remora_volume* volume) REMORA_C_NOEXCEPT;
+/// As remora_region_settled(), for each group that is open. Tries all groups, and returns the first
+/// error. Errors: REMORA_CONNECTION_LOST (this cannot be known).
+REMORA_C_EXPORT int remora_volume_settled(const remora_volume* volume, uint64_t deadline_ns,
+                                          remora_error* error) REMORA_C_NOEXCEPT;
+
+/// The synchronous operations. `offset`: bytes from the start of the volume; `length`: 1 byte to
+/// the whole volume. They block until done, at most `deadline_ns` (0: that of the volume) plus two
+/// seconds; one that is cut may take twice that deadline. `memory`: see <remora/c/memory.h>, may be
+/// NULL. Errors: those of the operations of <remora/c/region.h>; their subject has volume, group
+/// and server. Of several failed parts, the error of one; REMORA_INDETERMINATE if any is.
+REMORA_C_EXPORT int remora_volume_read(const remora_volume* volume, uint64_t offset, void* into,
+                                       size_t length, const remora_memory* memory,
+                                       uint64_t deadline_ns, remora_error* error) REMORA_C_NOEXCEPT;
+/// `from` is only read.
+REMORA_C_EXPORT int remora_volume_write(const remora_volume* volume, uint64_t offset,
+                                        const void* from, size_t length,
+                                        const remora_memory* memory, uint64_t deadline_ns,
+                                        remora_error* error) REMORA_C_NOEXCEPT;
+/// As a write of `length` zeroes, without a buffer: over tcp, no bytes are transferred.
+REMORA_C_EXPORT int remora_volume_write_zeroes(const remora_volume* volume, uint64_t offset,
+                                               uint64_t length, uint64_t deadline_ns,
+                                               remora_error* error) REMORA_C_NOEXCEPT;
+/// remora_region_flush_visible() on the session of each server. It makes nothing durable.
+REMORA_C_EXPORT int remora_volume_flush_visible(const remora_volume* volume, uint64_t deadline_ns,
+                                                remora_error* error) REMORA_C_NOEXCEPT;
+/// As remora_region_compare_swap().
+REMORA_C_EXPORT int remora_volume_compare_swap(const remora_volume* volume, uint64_t offset,
+                                               uint64_t expected, uint64_t desired,
+                                               uint64_t* before, uint64_t deadline_ns,
+                                               remora_error* error) REMORA_C_NOEXCEPT;
+/// As remora_region_fetch_add().
+REMORA_C_EXPORT int remora_volume_fetch_add(const remora_volume* volume, uint64_t offset,
+                                            uint64_t delta, uint64_t* before, uint64_t deadline_ns,
+                                            remora_error* error) REMORA_C_NOEXCEPT;
+
+/// A queue of operations on `volume`, which it keeps open: operations on all servers are in flight
+/// at once. The functions of <remora/c/queue.h> use it as a queue of a region, except: those that
+/// take pieces, notices or many pairs return 0 and take nothing; remora_queue_select(),
+/// remora_queue_barrier() and remora_queue_cancel() return REMORA_UNSUPPORTED. An operation that is
+/// cut ends within twice its deadline plus two seconds. A `memory` must not be freed before the
+/// completion. `options` may be NULL: the defaults. Errors: REMORA_INVALID_ARGUMENT (depth),
+/// REMORA_OUT_OF_MEMORY.
+REMORA_C_EXPORT int remora_volume_queue_create(const remora_volume* volume,
+                                               const remora_queue_options* options,
+                                               remora_queue** queue,
+                                               remora_error* error) REMORA_C_NOEXCEPT;
+
+// NOLINTEND(readability-identifier-naming)
+
+#ifdef __cplusplus
+}
+#endif

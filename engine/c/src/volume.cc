@@ -1,0 +1,259 @@
+// Opening volumes, and the synchronous operations on them.
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remora/c/volume.h>
+#include <remora/volume/cluster.h>
+#include <remora/volume/open_store.h>
+#include <remora/volume/uri.h>
+#include <remora/volume/volume.h>
+
+#include "call.h"
+#include "handles.h"
+#include "libcurl.h"
+#include "volume_queue_handle.h"
+
+namespace remora::c {
+namespace {
+
+using volume::VolumeEventKind;
+
+constexpr int to_change(VolumeEventKind kind) noexcept { return static_cast<int>(kind) + 1; }
+static_assert(to_change(VolumeEventKind::kGroupLost) == REMORA_VOLUME_GROUP_LOST &&
+              to_change(VolumeEventKind::kGroupUnreachable) == REMORA_VOLUME_GROUP_UNREACHABLE &&
+              to_change(VolumeEventKind::kGroupRevoked) == REMORA_VOLUME_GROUP_REVOKED);
+
+Error wrong_field(Operation operation, Operation field) {
+  return Error{Code::kInvalidArgument, operation}.with_subject(field.text());
+}
+
+Result<volume::VolumeOptions> to_options(const remora_volume_options& from, Operation operation) {
+  if (from.transport < REMORA_TRANSPORT_AUTO || from.transport > REMORA_TRANSPORT_TCP)
+    return wrong_field(operation, "transport");
+  if (from.partial > 1) return wrong_field(operation, "partial");
+  volume::VolumeOptions to;
+  if (from.rights != 0) {
+    const auto rights = to_rights(from.rights, operation);
+    if (!rights) return rights.error();
+    to.rights = *rights;
+  }
+  to.transport = static_cast<TransportKind>(from.transport);
+  if (from.operation_deadline_ns != 0) to.operation_deadline = duration(from.operation_deadline_ns);
+  to.partial = from.partial == 1;
+  if (from.on_event == nullptr) return to;
+  to.on_event = [call = from.on_event,
+                 context = from.event_context](const volume::VolumeEvent& event) {
+    const remora_volume_event told{
+        .size = sizeof(remora_volume_event),
+        .server = event.server.c_str(),
+        .group = event.group,
+        .change = to_change(event.kind),
+        .code = to_code(event.error.code()),
+        .reason = to_reason(event.error.reason()),
+    };
+    call(context, &told);
+  };
+  return to;
+}
+
+/// A file has no options: their variables and files are not looked at.
+Result<volume::StoreOptions> to_store_options(const remora_volume_options& from,
+                                              volume::StoreKind store, Operation operation) {
+  if (store == volume::StoreKind::kFile) return volume::StoreOptions{};
+  if (const Status loaded = check_libcurl(operation); !loaded) return loaded.error();
+  auto to = volume::store_options_of_environment();
+  if (!to) return to;
+  if (from.etcd_ca_file != nullptr) to->ca_file = from.etcd_ca_file;
+  if (from.etcd_certificate_file != nullptr) to->certificate_file = from.etcd_certificate_file;
+  if (from.etcd_key_file != nullptr) to->key_file = from.etcd_key_file;
+  if (from.etcd_user != nullptr) to->user = from.etcd_user;
+  if (from.etcd_password != nullptr) to->password = from.etcd_password;
+  return to;
+}
+
+Result<volume::Volume> open_volume(const Engine& engine, const char* uri,
+                                   const remora_volume_options& given, Operation operation) {
+  const auto named = volume::parse_volume_uri(uri);
+  if (!named) return named.error();
+  const auto options = to_options(given, operation);
+  if (!options) return options.error();
+  const auto store = to_store_options(given, named->store, operation);
+  if (!store) return store.error();
+  std::chrono::nanoseconds limit = volume::Cluster::kLimit;
+  if (given.store_deadline_ns != 0)
+    limit = std::clamp<std::chrono::nanoseconds>(
+        duration(given.store_deadline_ns), std::chrono::milliseconds{1}, std::chrono::hours{1});
+  const auto cluster = volume::Cluster::open(*named, *store, limit);
+  if (!cluster) return cluster.error();
+  return volume::Volume::open(engine, *cluster, named->volume, *options);
+}
+
+remora_volume_info to_volume_info(const volume::Volume& volume) {
+  const volume::VolumeRecord& record = volume.record();
+  remora_volume_info to{};
+  to.size_bytes = record.size_bytes;
+  to.block_bytes = record.block_bytes;
+  to.stripe_bytes = record.stripe_bytes;
+  to.group_bytes = record.group_bytes;
+  to.group_count = record.group_count();
+  to.width = record.width;
+  to.rights = static_cast<std::uint32_t>(volume.rights());
+  for (const volume::GroupState& group : volume.groups())
+    if (group.transport != TransportKind::kAuto)
+      to.transports |= 1U << static_cast<unsigned>(group.transport);
+  copy_text(to.name, record.name);
+  return to;
+}
+
+remora_volume_group to_group(const volume::GroupState& group) noexcept {
+  remora_volume_group to{};
+  to.index = group.index;
+  to.transport = static_cast<std::int32_t>(group.transport);
+  to.connected = group.connected ? 1 : 0;
+  copy_text(to.server, group.server);
+  copy_text(to.region, group.region);
+  copy_text(to.error, group.error);
+  return to;
+}
+
+}  // namespace
+}  // namespace remora::c
+
+using remora::ByteOffset;
+using remora::Status;
+using remora::c::Call;
+using remora::c::duration;
+using remora::c::is_live;
+
+int remora_engine_open_volume(const remora_engine* engine, const char* uri,
+                              const remora_volume_options* options, remora_volume** volume,
+                              remora_error* error) noexcept {
+  Call call{"remora_engine_open_volume", error};
+  remora_volume_options given{};
+  call.on(engine).text(uri, "uri").into(volume, "volume");
+  if (options != nullptr) call.copies(options, given, "options: its size");
+  return call.run([&] {
+    return remora::c::make_handle(
+        remora::c::open_volume(engine->object, uri, given, call.operation()), volume);
+  });
+}
+
+void remora_volume_free(remora_volume* volume) noexcept { remora::c::free_handle(volume); }
+
+int remora_volume_info_of(const remora_volume* volume, remora_volume_info* info,
+                          remora_error* error) noexcept {
+  return Call{"remora_volume_info_of", error}.on(volume).fills(info, "info").run([&]() -> Status {
+    remora::c::fill(info, remora::c::to_volume_info(volume->object));
+    return {};
+  });
+}
+
+int remora_volume_groups(const remora_volume* volume, remora_volume_group* groups, size_t capacity,
+                         size_t* count, remora_error* error) noexcept {
+  Call call{"remora_volume_groups", error};
+  call.on(volume).into(count, "count");
+  if (capacity != 0) call.into(groups, "groups");
+  return call.run([&]() -> Status {
+    const std::vector<remora::volume::GroupState> found = volume->object.groups();
+    for (std::size_t i = 0; i < std::min(capacity, found.size()); ++i)
+      groups[i] = remora::c::to_group(found[i]);
+    *count = found.size();
+    return {};
+  });
+}
+
+uint64_t remora_volume_size_bytes(const remora_volume* volume) noexcept {
+  return is_live(volume) ? volume->object.size_bytes() : 0;
+}
+
+uint32_t remora_volume_rights(const remora_volume* volume) noexcept {
+  return is_live(volume) ? static_cast<std::uint32_t>(volume->object.rights()) : 0;
+}
+
+int remora_volume_connected(const remora_volume* volume) noexcept {
+  bool connected = false;
+  const int code = Call{"remora_volume_connected", nullptr}.on(volume).run([&]() -> Status {
+    const std::vector<remora::volume::GroupState> groups = volume->object.groups();
+    connected = !groups.empty() && std::all_of(groups.begin(), groups.end(),
+                                               [](const auto& group) { return group.connected; });
+    return {};
+  });
+  return code == REMORA_OK && connected ? 1 : 0;
+}
+
+int remora_volume_settled(const remora_volume* volume, uint64_t deadline_ns,
+                          remora_error* error) noexcept {
+  return Call{"remora_volume_settled", error}.on(volume).run(
+      [&] { return volume->object.settled(duration(deadline_ns)); });
+}
+
+int remora_volume_read(const remora_volume* volume, uint64_t offset, void* into, size_t length,
+                       const remora_memory* memory, uint64_t deadline_ns,
+                       remora_error* error) noexcept {
+  return Call{"remora_volume_read", error}.on(volume).on_any(memory).run([&] {
+    return volume->object.read(ByteOffset{offset}, remora::c::target_of(into, length, memory),
+                               duration(deadline_ns));
+  });
+}
+
+int remora_volume_write(const remora_volume* volume, uint64_t offset, const void* from,
+                        size_t length, const remora_memory* memory, uint64_t deadline_ns,
+                        remora_error* error) noexcept {
+  return Call{"remora_volume_write", error}.on(volume).on_any(memory).run([&] {
+    return volume->object.write(ByteOffset{offset}, remora::c::source_of(from, length, memory),
+                                duration(deadline_ns));
+  });
+}
+
+int remora_volume_write_zeroes(const remora_volume* volume, uint64_t offset, uint64_t length,
+                               uint64_t deadline_ns, remora_error* error) noexcept {
+  return Call{"remora_volume_write_zeroes", error}.on(volume).run([&] {
+    return volume->object.write_zeroes(ByteOffset{offset}, length, duration(deadline_ns));
+  });
+}
+
+int remora_volume_flush_visible(const remora_volume* volume, uint64_t deadline_ns,
+                                remora_error* error) noexcept {
+  return Call{"remora_volume_flush_visible", error}.on(volume).run(
+      [&] { return volume->object.flush_visible(duration(deadline_ns)); });
+}
+
+int remora_volume_compare_swap(const remora_volume* volume, uint64_t offset, uint64_t expected,
+                               uint64_t desired, uint64_t* before, uint64_t deadline_ns,
+                               remora_error* error) noexcept {
+  return Call{"remora_volume_compare_swap", error}.on(volume).into(before, "before").run([&] {
+    return remora::c::give_before(
+        volume->object.compare_swap(ByteOffset{offset}, expected, desired, duration(deadline_ns)),
+        before);
+  });
+}
+
+int remora_volume_fetch_add(const remora_volume* volume, uint64_t offset, uint64_t delta,
+                            uint64_t* before, uint64_t deadline_ns, remora_error* error) noexcept {
+  return Call{"remora_volume_fetch_add", error}.on(volume).into(before, "before").run([&] {
+    return remora::c::give_before(
+        volume->object.fetch_add(ByteOffset{offset}, delta, duration(deadline_ns)), before);
+  });
+}
+
+int remora_volume_queue_create(const remora_volume* volume, const remora_queue_options* options,
+                               remora_queue** queue, remora_error* error) noexcept {
+  Call call{"remora_volume_queue_create", error};
+  remora_queue_options given{};
+  call.on(volume).into(queue, "queue");
+  if (options != nullptr) call.copies(options, given, "options: its size");
+  return call.run([&]() -> Status {
+    auto made = volume->object.queue(remora::c::to_queue_options(given));
+    if (!made) return made.error();
+    auto handle = std::make_unique<remora::c::VolumeQueueHandle>(std::move(*made));
+    *queue = handle.release()->pointer();
+    return {};
+  });
+}
