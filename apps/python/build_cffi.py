@@ -32,6 +32,7 @@ void remora_py_end_region(remora_region** place);
 void remora_py_end_region_list(remora_region_list** place);
 void remora_py_end_session_list(remora_session_list** place);
 void remora_py_end_queue(remora_queue** place);
+void remora_py_end_volume(remora_volume** place);
 void remora_py_end_text(char** place);
 """
 

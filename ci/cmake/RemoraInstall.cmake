@@ -202,6 +202,6 @@ endforeach()
 # What an embedder begins with, also where the programs are not built.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/apps/examples/" COMPONENT development
   DESTINATION "${CMAKE_INSTALL_DATADIR}/remora/examples"
-  FILES_MATCHING PATTERN "*.cc" PATTERN "*.h" PATTERN "*.c")
+  FILES_MATCHING PATTERN "*.cc" PATTERN "*.h" PATTERN "*.c" PATTERN "*.py")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/config/examples/" COMPONENT development
   DESTINATION "${CMAKE_INSTALL_DATADIR}/remora/config" FILES_MATCHING PATTERN "*.yaml")

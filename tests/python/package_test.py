@@ -68,7 +68,8 @@ def test_public_names_have_documents():
         thing = getattr(remora, name)
         assert thing.__doc__, name
         if isinstance(thing, type) and thing.__module__ in (
-                "remora.client", "remora.region", "remora.queue", "remora.aio"):
+                "remora.client", "remora.region", "remora.volume", "remora.memory", "remora.queue",
+                "remora.aio"):
             for member, value in vars(thing).items():
                 if not member.startswith("_") and member not in properties_without:
                     assert value.__doc__, f"{name}.{member}"

@@ -132,6 +132,11 @@ class Handle:
         return self._owned[0]
 
     @property
+    def what(self) -> str:
+        """What it is, in errors."""
+        return self._what
+
+    @property
     def closed(self) -> bool:
         return not self._owned
 

@@ -85,7 +85,8 @@ def _end(owned: list[Any], held: dict[int, Operation], lock: threading.Lock) -> 
 class Ring:
     """Takes operations, submits and collects them. One thread at a time; others get BusyError."""
 
-    def __init__(self, region: Any, depth: int, deadline_ns: int, spin_ns: int) -> None:
+    def __init__(self, memory: Any, create: Callable[..., int], depth: int, deadline_ns: int,
+                 spin_ns: int) -> None:
         if not 1 <= depth <= 65536:
             raise errors.make(errors.Code.INVALID_ARGUMENT, errors.Reason.NONE,
                               f"a queue of depth {depth}: give 1 to 65536")
@@ -94,7 +95,7 @@ class Ring:
         options.deadline_ns = deadline_ns
         made = place("queue")
         self._error = new_error()
-        check(lib.remora_queue_create(region, options, made, self._error), self._error)
+        check(create(memory, options, made, self._error), self._error)
         self.depth = depth
         self.deadline_ns = deadline_ns
         self._spin_ns = spin_ns
@@ -178,7 +179,10 @@ class Ring:
     def barrier(self) -> None:
         self._check_free()
         with self._lock:
-            lib.remora_queue_barrier(self._queue)
+            code = lib.remora_queue_barrier(self._queue)
+        if code:
+            raise errors.make(code, errors.Reason.NONE,
+                              "the queue of a volume has no barrier: wait for its operations")
 
     def select(self, region: Any) -> None:
         self._check_free()

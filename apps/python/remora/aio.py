@@ -17,7 +17,7 @@ from ._native import NULL, UINT64, Buffer, borrow, lib
 from ._ring import QueueBase, Ring
 
 if TYPE_CHECKING:
-    from .region import Region
+    from .memory import Memory
 
 __all__ = ["AsyncQueue"]
 
@@ -28,14 +28,15 @@ TIMER_S_MIN = 0.001
 
 
 class AsyncQueue(QueueBase):
-    """Operations on a region as coroutines. Made by Region.async_queue() in a running loop.
+    """Operations on a region or a volume as coroutines. Made by Region.async_queue() and
+    Volume.async_queue() in a running loop.
 
         async with region.async_queue(depth=64) as queue:
             pages = await asyncio.gather(*(queue.read(n * 4096, 4096) for n in range(1000)))
 
     Any number of tasks of that loop may use it: at most `depth` operations are in flight, and others
     wait. Each ends within its deadline plus two seconds. Offsets and lengths are bytes; errors are
-    those of Region.
+    those of Region, or of Volume.
 
     Run the loop by asyncio.run(), which cancels its task at Ctrl-C. In other loops KeyboardInterrupt
     may come within asyncio itself: close the queue then; its buffers stay valid until it has ended.
@@ -45,9 +46,9 @@ class AsyncQueue(QueueBase):
     reference until then.
     """
 
-    def __init__(self, region: Region, make_ring: Callable[[], Ring]) -> None:
+    def __init__(self, memory: Memory, make_ring: Callable[[], Ring]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._region = region  # stays open as long as the queue
+        self._memory = memory  # stays open as long as the queue
         self._ring = make_ring()
         self._room = asyncio.Semaphore(self._ring.depth)
         self._submit_at: asyncio.Handle | None = None

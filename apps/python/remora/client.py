@@ -42,6 +42,23 @@ def connect(uri: str, *, client_name: str | None = None,
         raise errors.make(errors.Code.INVALID_ARGUMENT, errors.Reason.NONE,
                           f"{uri}: this names a region; connect to the server, remora://HOST, and "
                           "give the name to open_region()")
+    engine = open_engine(
+        client_name=client_name, key_file=key_file, key_hex=key_hex, deadline=deadline,
+        control_deadline=control_deadline, connect_for=connect_for, reconnect_for=reconnect_for,
+        spin=spin, lanes=lanes, device=device, payload_crc=payload_crc, rails=rails, rdma=rdma)
+    try:
+        session = Handle.made_by("client", "session", engine, lib.remora_engine_connect, uri.encode())
+    except BaseException:
+        engine.close()
+        raise
+    return Client(uri, engine, session, nanoseconds(spin))
+
+
+def open_engine(*, client_name: str | None, key_file: str | os.PathLike[str] | None,
+                key_hex: str | None, deadline: float, control_deadline: float, connect_for: float,
+                reconnect_for: float, spin: float, lanes: int, device: str | None,
+                payload_crc: bool, rails: str | None, rdma: str | None) -> Handle:
+    """An engine with the options of connect()."""
     error = new_error()
     check(lib.remora_require_api(lib.REMORA_C_API, error), error)
     options = ffi.new("remora_engine_options*")
@@ -62,12 +79,7 @@ def connect(uri: str, *, client_name: str | None = None,
         setattr(options, name, value)
     engine = Handle("client", "engine")
     check(lib.remora_engine_open(options, engine.place, error), error)
-    try:
-        session = Handle.made_by("client", "session", engine, lib.remora_engine_connect, uri.encode())
-    except BaseException:
-        engine.close()
-        raise
-    return Client(uri, engine, session, nanoseconds(spin))
+    return engine
 
 
 class Client:

@@ -9,13 +9,14 @@ from ._native import NULL, UINT64, Buffer, borrow, lib
 from ._ring import Completion, QueueBase, Ring
 
 if TYPE_CHECKING:
+    from .memory import Memory
     from .region import Region
 
 __all__ = ["Completion", "Queue"]
 
 
 class Queue(QueueBase):
-    """Operations on a region, many at once. Made by Region.queue().
+    """Operations on a region or a volume, many at once. Made by Region.queue() and Volume.queue().
 
         with region.queue(depth=64) as queue:
             for page, buffer in enumerate(buffers):
@@ -34,8 +35,8 @@ class Queue(QueueBase):
     in its Completion; misuse of the queue is raised: WouldBlockError (full), ClosedError, ForkedError.
     """
 
-    def __init__(self, region: Region, ring: Ring) -> None:
-        self._region = region  # stays open as long as the queue
+    def __init__(self, memory: Memory, ring: Ring) -> None:
+        self._memory = memory  # stays open as long as the queue
         self._ring = ring
 
     def read_into(self, buffer: Buffer, offset: int = 0, *, tag: Any = None) -> int:
@@ -71,7 +72,7 @@ class Queue(QueueBase):
     def select(self, region: Region) -> None:
         """Operations from now on are for `region`, another one of the same client and transport."""
         region._handle.call(self._ring.select)
-        self._region = region
+        self._memory = region
 
     def barrier(self) -> None:
         """Operations taken after it are sent when all taken before it have ended."""

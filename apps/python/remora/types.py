@@ -9,7 +9,7 @@ from typing import Any
 from ._native import text
 
 __all__ = ["DrainState", "Lifetime", "RegionInfo", "Removal", "Rights", "ServerInfo",
-           "SessionInfo", "Transport"]
+           "SessionInfo", "Transport", "VolumeGroup", "VolumeInfo"]
 
 
 class Transport(enum.IntEnum):
@@ -152,3 +152,54 @@ class DrainState:
         return cls(draining=bool(state.draining), remaining=state.remaining_ms / 1000,
                    sessions=state.sessions, lost_sessions=state.lost_sessions,
                    open_regions=state.open_regions)
+
+
+@dataclasses.dataclass(frozen=True)
+class VolumeInfo:
+    """A volume as its record was when it was opened. Sizes are bytes."""
+
+    name: str
+    size: int
+    block_size: int
+    #: An operation within a stripe unit is one operation on one server.
+    stripe_size: int
+    #: Of the region of a group.
+    group_size: int
+    group_count: int
+    #: Groups of one row, over which stripe units go round.
+    width: int
+    #: That the grants carry.
+    rights: Rights
+    #: Those that open groups use.
+    transports: frozenset[Transport]
+
+    @classmethod
+    def of(cls, info: Any) -> VolumeInfo:
+        """Of a `remora_volume_info` that a call has filled in."""
+        return cls(name=text(info.name), size=info.size_bytes, block_size=info.block_bytes,
+                   stripe_size=info.stripe_bytes, group_size=info.group_bytes,
+                   group_count=info.group_count, width=info.width, rights=Rights(info.rights),
+                   transports=frozenset(each for each in Transport
+                                        if info.transports >> each.value & 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class VolumeGroup:
+    """A group of a volume as this process has it open."""
+
+    index: int
+    #: The name of its server in the cluster.
+    server: str
+    region: str
+    #: AUTO: it is not open.
+    transport: Transport
+    connected: bool
+    #: Why it is not open, where the volume is open with `partial`; "": it is open.
+    error: str
+
+    @classmethod
+    def of(cls, group: Any) -> VolumeGroup:
+        """Of a `remora_volume_group` that a call has filled in."""
+        return cls(index=group.index, server=text(group.server), region=text(group.region),
+                   transport=Transport(group.transport), connected=bool(group.connected),
+                   error=text(group.error))

@@ -13,5 +13,6 @@ static void remora_py_end_region_list(remora_region_list** place) {
 static void remora_py_end_session_list(remora_session_list** place) {
   remora_session_list_free(*place);
 }
+static void remora_py_end_volume(remora_volume** place) { remora_volume_free(*place); }
 static void remora_py_end_queue(remora_queue** place) { remora_queue_free(*place); }
 static void remora_py_end_text(char** place) { remora_free(*place); }

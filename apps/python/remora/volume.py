@@ -1,0 +1,134 @@
+"""A volume: one address space over the memory of several servers."""
+
+from __future__ import annotations
+
+import os
+
+from ._native import NULL, Handle, check, ffi, lib, nanoseconds, new_error, sized
+from .client import open_engine
+from .memory import Memory
+from .types import Rights, Transport, VolumeGroup, VolumeInfo
+
+__all__ = ["Volume", "open_volume"]
+
+
+def open_volume(uri: str, rights: Rights = Rights.ALL, *, transport: Transport = Transport.AUTO,
+                partial: bool = False, store_deadline: float = 5.0,
+                etcd_ca_file: str | os.PathLike[str] | None = None,
+                etcd_certificate_file: str | os.PathLike[str] | None = None,
+                etcd_key_file: str | os.PathLike[str] | None = None,
+                etcd_user: str | None = None, etcd_password: str | None = None,
+                client_name: str | None = None,
+                key_file: str | os.PathLike[str] | None = None, key_hex: str | None = None,
+                deadline: float = 10.0, control_deadline: float = 10.0, connect_for: float = 0.0,
+                reconnect_for: float = 30.0, spin: float = 50e-6, lanes: int = 1,
+                device: str | None = None, payload_crc: bool = False, rails: str | None = None,
+                rdma: str | None = None) -> Volume:
+    """Opens the volume of `uri`, "remora+etcd://HOST[:2379][,HOST2...]/CLUSTER/VOLUME[?tls=on]" or
+    "remora+file:///PATH/NAME.json/VOLUME", with `rights`.
+
+    transport: AUTO, RDMA or TCP. partial: opens it although groups cannot be opened, and operations
+    on those fail. store_deadline: of each request to the store of the cluster, in seconds.
+    etcd_...: certificates, user and password for etcd; None: those of the environment,
+    REMORA_ETCD_CA_FILE and others. The other options are those of connect(), for all servers.
+
+    Blocks, also for Ctrl-C: requests to the store, a session for each server, a request for each
+    group. Errors: InvalidArgumentError (URI, an option), NotFoundError (no such volume, a file),
+    BusyError (it is being created or removed), UnsupportedError (a mirror, shm, no libcurl for
+    etcd), ProtocolError (records that do not fit each other), StaleRegionError (a group is lost);
+    those of connect() and Client.open_region().
+    """
+    options, error = sized("remora_volume_options"), new_error()
+    options.rights = rights
+    options.transport = transport
+    options.partial = partial
+    options.operation_deadline_ns = max(nanoseconds(deadline), 1)  # 0 is a default of the library
+    options.store_deadline_ns = max(nanoseconds(store_deadline), 1)
+    texts = {"etcd_ca_file": etcd_ca_file, "etcd_certificate_file": etcd_certificate_file,
+             "etcd_key_file": etcd_key_file, "etcd_user": etcd_user,
+             "etcd_password": etcd_password}
+    kept = {name: ffi.new("char[]", os.fspath(value).encode()) for name, value in texts.items()
+            if value is not None}  # the struct has their addresses only
+    for name, value in kept.items():
+        setattr(options, name, value)
+    engine = open_engine(
+        client_name=client_name, key_file=key_file, key_hex=key_hex, deadline=deadline,
+        control_deadline=control_deadline, connect_for=connect_for, reconnect_for=reconnect_for,
+        spin=spin, lanes=lanes, device=device, payload_crc=payload_crc, rails=rails, rdma=rdma)
+    made = Handle("volume", "volume")
+    try:
+        check(engine.call(lib.remora_engine_open_volume, uri.encode(), options, made.place, error),
+              error)
+    except BaseException:
+        engine.close()
+        raise
+    return Volume(uri, engine, made, nanoseconds(spin))
+
+
+class Volume(Memory):
+    """Remote memory over several servers. Made by open_volume(); close() or `with` ends it.
+
+    The operations are those of Region, with its rules for buffers, deadlines, Ctrl-C, threads and
+    errors. One that goes beyond a stripe unit is cut there: its parts are in flight on several
+    servers at once, and when it fails, other parts may have taken effect; it may take twice its
+    deadline. A group is lost with the memory of its server: StaleRegionError, and all other groups
+    continue. Open the volume again after StaleRegionError and ConnectionLostError, and to reach what
+    was added since. Its queues have neither barrier() nor select() nor cancel(): UnsupportedError.
+    """
+
+    def __init__(self, uri: str, engine: Handle, handle: Handle, spin_ns: int) -> None:
+        super().__init__(handle, lib.remora_volume_queue_create, spin_ns)
+        self._engine = engine
+        self._uri = uri
+
+    # None of these waits for a server, unless it says so.
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._handle.call(lib.remora_volume_size_bytes)  # type: ignore[no-any-return]
+
+    @property
+    def rights(self) -> Rights:
+        """The rights that its grants carry."""
+        return Rights(self._handle.call(lib.remora_volume_rights))
+
+    @property
+    def connected(self) -> bool:
+        """False while a group is not connected."""
+        return bool(self._handle.call(lib.remora_volume_connected))
+
+    @property
+    def info(self) -> VolumeInfo:
+        """The volume as its record was when it was opened."""
+        info, error = sized("remora_volume_info"), new_error()
+        check(self._handle.call(lib.remora_volume_info_of, info, error), error)
+        return VolumeInfo.of(info)
+
+    @property
+    def groups(self) -> list[VolumeGroup]:
+        """Its groups, in their order."""
+        count, error = ffi.new("size_t*"), new_error()
+        check(self._handle.call(lib.remora_volume_groups, NULL, 0, count, error), error)
+        found = ffi.new("remora_volume_group[]", count[0])
+        check(self._handle.call(lib.remora_volume_groups, found, len(found), count, error), error)
+        return [VolumeGroup.of(group) for group in found]
+
+    def settled(self, deadline: float = 10.0) -> None:
+        """As Region.settled(), for each group that is open: `deadline` seconds for each. The first
+        error is raised after all groups were tried."""
+        error = new_error()
+        check(self._handle.call(lib.remora_volume_settled, nanoseconds(deadline), error), error)
+
+    def close(self) -> None:
+        """Closes its queues, after their operations have ended, and the volume. May be called again.
+        Errors: BusyError (another thread is in a call of one of its queues)."""
+        super().close()
+        self._engine.close()
+
+    def __repr__(self) -> str:
+        return f"<remora.Volume {self._uri!r}{' closed' if self._handle.closed else ''}>"

@@ -1,0 +1,193 @@
+"""Volumes: three servers of one cluster, whose records are in a file. Over tcp."""
+
+import asyncio
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+import remora
+from conftest import WAIT_S
+
+BIN = os.environ["REMORA_BIN"]
+STRIPE = 4096
+SIZE = 3 << 20
+CONFIGURATION = """\
+listen: {{address: 127.0.0.1, port: 0}}
+transports: {{rdma: off, shm: off, tcp: required}}
+pool: {{size: 8MiB, piece: 1MiB, huge_pages: never}}
+auth: none
+cluster: {{server: {name}, file: {store}}}
+"""
+
+
+def remora_command(*words):
+    return subprocess.run([f"{BIN}/remora", *words], capture_output=True, text=True, check=False)
+
+
+class Cluster:
+    """Its servers, and a volume `disk` over them."""
+
+    def __init__(self, folder):
+        self.uri = f"remora+file://{folder}/cluster.json"
+        self.servers = []
+        for index in range(3):
+            configuration = pathlib.Path(folder) / f"s{index}.yaml"
+            configuration.write_text(
+                CONFIGURATION.format(name=f"s{index}", store=f"{folder}/cluster.json"))
+            self.servers.append(subprocess.Popen(
+                [f"{BIN}/remora-server", "--config", str(configuration)],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        until = time.monotonic() + WAIT_S
+        while len(self.registered()) < 3:
+            assert time.monotonic() < until, "the servers did not register themselves"
+            time.sleep(0.1)
+        done = remora_command("volume", "create", f"{self.uri}/disk", "--size", "3MiB",
+                              "--group", "1MiB", "--stripe", "4KiB", "--width", "3")
+        assert done.returncode == 0, done.stderr
+
+    def registered(self):
+        done = remora_command("cluster", "status", self.uri, "--json")
+        return json.loads(done.stdout)["servers"] if done.returncode == 0 else []
+
+    def stop(self):
+        for server in self.servers:
+            server.kill()
+            server.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(runtime):
+    made = Cluster(tempfile.mkdtemp(dir=runtime))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def volume(cluster):
+    with remora.open_volume(f"{cluster.uri}/disk") as made:
+        yield made
+
+
+def test_it_tells_what_it_is(volume):
+    assert volume.name == "disk" and volume.size == SIZE and volume.connected
+    assert volume.rights == remora.Rights.ALL
+    info = volume.info
+    assert (info.stripe_size, info.group_size, info.group_count, info.width) == (STRIPE, 1 << 20, 3, 3)
+    assert info.transports == {remora.Transport.TCP}
+    groups = volume.groups
+    assert [group.index for group in groups] == [0, 1, 2]
+    assert {group.server for group in groups} == {"s0", "s1", "s2"}
+    assert all(group.connected and not group.error for group in groups)
+    volume.settled(1.0)
+
+
+def test_blocking_operations_cross_servers(volume):
+    data = bytes(range(256)) * 160
+    assert volume.write(100, data) == len(data)
+    volume.flush()
+    assert volume.read(100, len(data)) == data
+    volume.write_zeroes(100, 3 * STRIPE)
+    found = bytearray(len(data))
+    assert volume.read_into(found, 100) == len(data)
+    assert found == bytes(3 * STRIPE) + data[3 * STRIPE:]
+    before = volume.fetch_add(1 << 20, 5)
+    assert volume.compare_swap(1 << 20, before + 5, before) == before + 5
+    with pytest.raises(remora.OutOfRangeError) as caught:
+        volume.read(SIZE - 8, 16)
+    assert caught.value.offset == SIZE - 8
+
+
+def test_a_queue(volume):
+    pages = [bytes([page]) * STRIPE for page in range(1, 9)]
+    with volume.queue(depth=8) as queue:
+        for index, page in enumerate(pages):
+            queue.write(index * STRIPE, page, tag=index)
+        assert queue.full
+        assert sorted(completion.tag for completion in queue if completion.ok) == list(range(8))
+        buffers = [bytearray(STRIPE) for _ in pages]
+        for index, buffer in enumerate(buffers):
+            queue.read_into(buffer, index * STRIPE, tag=index)
+        for completion in queue:
+            completion.result()
+        assert buffers == pages
+        queue.read_into(bytearray(8), SIZE, tag="beyond")
+        (beyond,) = queue.wait(1)
+        assert isinstance(beyond.error, remora.OutOfRangeError) and beyond.tag == "beyond"
+        with pytest.raises(remora.UnsupportedError):
+            queue.barrier()
+        with pytest.raises(remora.UnsupportedError):
+            queue.cancel(1)
+
+
+def test_coroutines(volume):
+    async def run():
+        async with volume.async_queue(depth=4) as queue:
+            pages = [bytes([page]) * STRIPE for page in range(20)]
+            await asyncio.gather(*(queue.write(n * STRIPE, page) for n, page in enumerate(pages)))
+            found = await asyncio.gather(*(queue.read(n * STRIPE, STRIPE) for n in range(20)))
+            assert found == pages
+
+    asyncio.run(run())
+
+
+def test_rights(cluster):
+    with remora.open_volume(f"{cluster.uri}/disk", remora.Rights.READ) as made:
+        made.read(0, 8)
+        with pytest.raises(remora.NoRightError):
+            made.write(0, b"x")
+
+
+def test_what_cannot_be_opened(cluster):
+    with pytest.raises(remora.NotFoundError, match="remora volume ls"):
+        remora.open_volume(f"{cluster.uri}/other")
+    with pytest.raises(remora.InvalidArgumentError):
+        remora.open_volume("remora://localhost/demo")
+    with pytest.raises(remora.UnsupportedError):
+        remora.open_volume(f"{cluster.uri}/disk", transport=remora.Transport.SHM)
+
+
+def test_after_close(cluster):
+    made = remora.open_volume(f"{cluster.uri}/disk")
+    queue = made.queue()
+    made.close()
+    made.close()
+    for call in (lambda: made.read(0, 8), lambda: made.info, lambda: queue.write(0, b"x")):
+        with pytest.raises(remora.ClosedError):
+            call()
+
+
+def test_the_example(cluster, volume):
+    volume.write_zeroes(0, 8)  # its counter
+    example = pathlib.Path(os.environ["REMORA_SOURCE"]) / "apps/examples/volume.py"
+    for run in range(2):
+        done = subprocess.run([sys.executable, example, f"{cluster.uri}/disk"],
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "767 pages are as written" in done.stdout
+        assert f"this is run {run + 1}" in done.stdout
+
+
+def test_a_server_that_goes(runtime):
+    """Other groups continue, also in a volume that is opened later."""
+    made = Cluster(tempfile.mkdtemp(dir=runtime))
+    try:
+        made.servers[1].kill()
+        made.servers[1].wait()
+        with pytest.raises(remora.Error, match="member s1"):
+            remora.open_volume(f"{made.uri}/disk")
+        with remora.open_volume(f"{made.uri}/disk", partial=True) as volume:
+            assert not volume.connected
+            for group in volume.groups:
+                if group.server == "s1":
+                    assert group.error and group.transport == remora.Transport.AUTO
+                    with pytest.raises(remora.Error):
+                        volume.read(group.index * STRIPE, 8)
+                else:
+                    assert len(volume.read(group.index * STRIPE, 8)) == 8
+    finally:
+        made.stop()
