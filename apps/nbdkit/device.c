@@ -15,6 +15,7 @@ static void on_session(void* context, const remora_session_event* event) {
   const char* const why = remora_reason_name(event->reason);
   switch (event->change) {
     case REMORA_SESSION_INTERRUPTED:
+      atomic_store(&device->interrupted, true);
       nbdkit_error("%s: interrupted: %s; requests wait for it", event->server, why);
       break;
     case REMORA_SESSION_RESUMED:
@@ -68,15 +69,14 @@ static int open_within(Device* device, const Options* options, uint64_t connect_
   remora_error error = {.size = sizeof error};
   const uint32_t rights =
       options->readonly ? REMORA_RIGHT_READ : REMORA_RIGHT_READ | REMORA_RIGHT_WRITE;
-  device->info.size = sizeof device->info;
   device->reconnect_for_ns = options->reconnect_for_ns;
   (void)remora_set_log_handler(on_log, NULL, REMORA_LOG_INFO, NULL);
   device->order = write_order_create();
   int code = device->order != NULL ? open_engine(device, options, connect_for_ns, &error)
                                    : REMORA_OUT_OF_MEMORY;
   if (code == REMORA_OK)
-    code = remora_engine_open_region(device->engine, options->uri, rights, &device->region, &error);
-  if (code == REMORA_OK) code = remora_region_info_of(device->region, &device->info, &error);
+    code = memory_open(&device->memory, device->engine, options->uri, rights, options->deadline_ns,
+                       &error);
   if (code != REMORA_OK) {
     nbdkit_error("%s%s", error.message[0] != '\0' ? error.message : remora_code_name(code),
                  code == REMORA_NO_RIGHT && !options->readonly
@@ -85,10 +85,13 @@ static int open_within(Device* device, const Options* options, uint64_t connect_
     device_close(device);
     return -1;
   }
-  device->transport = remora_region_transport(device->region);
-  device->writable = (remora_region_rights(device->region) & REMORA_RIGHT_WRITE) != 0;
-  (void)snprintf(device->description, sizeof device->description, "Remora region %s; %s",
-                 device->info.name, remora_region_transport_reason(device->region));
+  const Memory* const memory = &device->memory;
+  if (memory->volume != NULL)
+    (void)snprintf(device->description, sizeof device->description, "Remora volume %s",
+                   memory->name);
+  else
+    (void)snprintf(device->description, sizeof device->description, "Remora region %s; %s",
+                   memory->name, remora_region_transport_reason(memory->region));
   return 0;
 }
 
@@ -100,10 +103,9 @@ int device_open(Device* device, const Options* options) {
 }
 
 void device_close(Device* device) {
-  remora_region_free(device->region);
+  memory_close(&device->memory);
   remora_engine_free(device->engine);
   write_order_free(device->order);
-  device->region = NULL;
   device->engine = NULL;
   device->order = NULL;
   (void)remora_set_log_handler(NULL, NULL, REMORA_LOG_WARNING, NULL);
@@ -126,7 +128,7 @@ int device_probe(const Options* options) {
   while (waitpid(child, &status, 0) == -1)
     if (errno != EINTR) break;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
-  if (!WIFEXITED(status)) nbdkit_error("the process that tried to open the region was killed");
+  if (!WIFEXITED(status)) nbdkit_error("the process that tried to open the memory was killed");
   return -1;
 }
 
@@ -136,16 +138,26 @@ static uint64_t now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+/// A volume has many sessions: they are looked at only after one was interrupted.
+static bool is_connected(Device* device) {
+  if (device->memory.volume == NULL) return memory_connected(&device->memory);
+  if (!atomic_load(&device->interrupted)) return true;
+  atomic_store(&device->interrupted, false);  // before the look: a later event sets it again
+  if (memory_connected(&device->memory)) return true;
+  atomic_store(&device->interrupted, true);
+  return false;
+}
+
 /// Whether the session is connected, and no earlier write can take effect any more.
 static bool wait_until_settled(Device* device, uint64_t until_ns) {
   enum { kLookNs = 100000000, kPauseNs = 10000000 };
   while (!atomic_load(&device->ended) && now_ns() < until_ns) {
     const uint_least64_t in_doubt = atomic_load(&device->in_doubt);
     // Short waits, so that nbdkit can stop meanwhile.
-    const int code = remora_region_settled(device->region, kLookNs, NULL);
+    const int code = memory_settled(&device->memory, kLookNs);
     if (code != REMORA_OK && code != REMORA_TIMED_OUT) return false;
     if (nbdkit_nanosleep(0, kPauseNs) == -1) return false;
-    if (code == REMORA_OK && remora_region_connected(device->region) != 0) {
+    if (code == REMORA_OK && is_connected(device)) {
       // A smaller number of another thread only means that a request checks once more.
       atomic_store(&device->settled, in_doubt);
       return true;
@@ -163,8 +175,10 @@ bool device_may_repeat(Device* device, int code, uint64_t* until_ns) {
 }
 
 bool device_may_begin(Device* device, uint64_t* until_ns) {
+  // Of a volume the other servers would still answer.
+  if (device->memory.volume != NULL && atomic_load(&device->ended)) return false;
   const bool doubtful = atomic_load(&device->in_doubt) != atomic_load(&device->settled);
-  return (!doubtful && remora_region_connected(device->region) != 0) ||
+  return (!doubtful && is_connected(device)) ||
          device_may_repeat(device, REMORA_CONNECTION_LOST, until_ns) ||
          atomic_load(&device->ended);  // the library returns the reason at once
 }

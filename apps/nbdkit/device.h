@@ -1,11 +1,12 @@
 #pragma once
 
-/// The region that nbdkit offers as a block device: one engine, one grant, one session, for all
-/// connections.
+/// The memory that nbdkit offers as a block device: one engine and one region or volume, opened
+/// once, for all connections.
 ///
-/// The region is opened once. If its server returns with other memory, or does not return, the
-/// device has ended: every later request fails, also of later connections, until nbdkit is started
-/// again. So a client that has stayed connected never reads other bytes than it has written.
+/// If a server returns with other memory, or does not return, the device has ended: every later
+/// request fails, also of later connections and on other servers of the volume, until nbdkit is
+/// started again. So a client that has stayed connected never reads other bytes than it has
+/// written.
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,19 +14,18 @@
 
 #include <remora/remora_c.h>
 
+#include "memory.h"
 #include "options.h"
 #include "write_order.h"
 
 typedef struct Device {
   remora_engine* engine;
-  remora_region* region;
+  Memory memory;
   WriteOrder* order;  ///< of the writes of all connections
-  remora_region_info info;
-  int transport;  ///< of remora_transport
-  bool writable;
   uint64_t reconnect_for_ns;
   char description[256];
-  atomic_bool ended;            ///< its session has ended for good
+  atomic_bool interrupted;      ///< a session may not be connected
+  atomic_bool ended;            ///< a session has ended for good
   atomic_uint_least64_t known;  ///< codes of failures that the log has, one bit each
   // Attempts that ended with REMORA_INDETERMINATE: all, and those that can have no late effect any
   // more.
@@ -33,7 +33,7 @@ typedef struct Device {
   atomic_uint_least64_t settled;
 } Device;
 
-/// Opens the region. Waits for a server that is not there up to 10 s, and no longer than
+/// Opens the memory. Waits for a server that is not there up to 10 s, and no longer than
 /// `reconnect_for_ns`, since nbdkit does not stop meanwhile. Returns 0, or -1: nbdkit has the
 /// message. Starts threads: nbdkit must not fork afterwards.
 int device_open(Device* device, const Options* options);

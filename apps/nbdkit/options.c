@@ -87,7 +87,7 @@ int set_option(Options* options, const char* key, const char* value) {
 
 int check_options(const Options* options) {
   if (options->uri != NULL) return 0;
-  nbdkit_error("the parameter uri=remora://HOST/REGION is missing");
+  nbdkit_error("the parameter uri=remora://HOST/REGION is missing, or that of a volume");
   return -1;
 }
 

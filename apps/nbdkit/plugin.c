@@ -1,5 +1,5 @@
-/// nbdkit-remora-plugin: a region of a Remora server as a block device. The functions are in the
-/// order of the manual page nbdkit-plugin(3).
+/// nbdkit-remora-plugin: a region of a Remora server, or a volume, as a block device. The functions
+/// are in the order of the manual page nbdkit-plugin(3).
 
 #include <nbdkit-plugin.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static void close_connection(void* handle) { connection_close(handle); }
 
 static int64_t get_size(void* handle) {
   (void)handle;
-  return (int64_t)device.info.size_bytes;
+  return (int64_t)device.memory.size_bytes;
 }
 
 static const char* export_description(void* handle) {
@@ -58,10 +58,10 @@ static const char* export_description(void* handle) {
   return device.description;
 }
 
-/// Every length and offset is allowed. The block of the region is preferred if NBD allows it.
+/// Every length and offset is allowed. The block of the memory is preferred if NBD allows it.
 static int block_size(void* handle, uint32_t* minimum, uint32_t* preferred, uint32_t* maximum) {
   (void)handle;
-  const uint64_t block = device.info.block_bytes;
+  const uint64_t block = device.memory.block_bytes;
   const bool fits = block >= 512 && block <= (32U << 20U) && (block & (block - 1)) == 0;
   *minimum = 1;
   *preferred = fits ? (uint32_t)block : 4096;
@@ -71,7 +71,7 @@ static int block_size(void* handle, uint32_t* minimum, uint32_t* preferred, uint
 
 static int can_write(void* handle) {
   (void)handle;
-  return device.writable ? 1 : 0;
+  return (device.memory.rights & REMORA_RIGHT_WRITE) != 0 ? 1 : 0;
 }
 
 /// All connections use one session, and this process caches no bytes.
@@ -83,7 +83,7 @@ static int can_multi_conn(void* handle) {
 /// Over tcp and shm zeroes are not sent as bytes.
 static int zero_is_fast(void* handle) {
   (void)handle;
-  return device.transport != REMORA_TRANSPORT_RDMA ? 1 : 0;
+  return (device.memory.transports & (1U << REMORA_TRANSPORT_RDMA)) == 0 ? 1 : 0;
 }
 
 /// There is no cache to fill: nbdkit then answers success.
@@ -122,10 +122,12 @@ static struct nbdkit_plugin plugin = {
     .name = "remora",
     .longname = "nbdkit remora plugin",
     .version = REMORA_VERSION,
-    .description = "a region of a Remora server as a block device",
+    .description = "a region of a Remora server, or a volume, as a block device",
     .magic_config_key = "uri",
     .config_help =
         "uri=remora://HOST/REGION  the region (required); uri= may be left out\n"
+        "                          a volume: remora+etcd://HOST/CLUSTER/VOLUME or\n"
+        "                          remora+file:///PATH/NAME.json/VOLUME\n"
         "client=NAME               the client's name, where the server has keys (nbdkit)\n"
         "key-file=FILE             the client's key\n"
         "deadline=10s              of one attempt at a request\n"

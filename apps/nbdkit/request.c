@@ -20,8 +20,8 @@ Connection* connection_open(Device* device, unsigned depth) {
   made->device = device;
   // Over shm a request is a copy, which its own thread makes. While the session is interrupted
   // there may be no queue: then requests do not use one.
-  if (device->transport != REMORA_TRANSPORT_SHM)
-    made->queue = shared_queue_create(device->region, depth);
+  if (device->memory.transports != 1U << REMORA_TRANSPORT_SHM)
+    made->queue = shared_queue_create(&device->memory, depth);
   return made;
 }
 
@@ -32,19 +32,19 @@ void connection_close(Connection* connection) {
 
 /// As the functions of remora_c.h, with the deadline of the engine.
 static int attempt(const Connection* connection, const Request* request, remora_error* error) {
-  const remora_region* const region = connection->device->region;
+  const Memory* const memory = &connection->device->memory;
   SharedQueue* const queue = request->length <= kMaxQueuedBytes ? connection->queue : NULL;
   const uint64_t at = request->offset;
   const size_t length = (size_t)request->length;
   switch (request->kind) {
     case kRead:
       if (queue != NULL) return shared_queue_read(queue, at, request->into, length, error);
-      return remora_region_read(region, at, request->into, length, NULL, 0, error);
+      return memory_read(memory, at, request->into, length, error);
     case kWrite:
       if (queue != NULL) return shared_queue_write(queue, at, request->from, length, error);
-      return remora_region_write(region, at, request->from, length, NULL, 0, error);
-    case kZero: return remora_region_write_zeroes(region, at, request->length, 0, error);
-    case kFlush: return remora_region_flush_visible(region, 0, error);
+      return memory_write(memory, at, request->from, length, error);
+    case kZero: return memory_zero(memory, at, request->length, error);
+    case kFlush: return memory_flush(memory, error);
   }
   return REMORA_INTERNAL;
 }
@@ -73,7 +73,10 @@ static int attempt_repeatedly(const Connection* connection, const Request* reque
   Device* const device = connection->device;
   uint64_t until_ns = 0;
   if (!device_may_begin(device, &until_ns))
-    return end_unsent(error, "not sent: the server did not come back in time, or the client left");
+    return end_unsent(error,
+                      atomic_load(&device->ended)
+                          ? "not sent: a server of the volume is lost; start nbdkit again"
+                          : "not sent: the server did not come back in time, or the client left");
   int code = REMORA_OK;
   do {
     clear(error);

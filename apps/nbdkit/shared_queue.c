@@ -33,15 +33,14 @@ struct SharedQueue {
   Transfer* first_waiting;  ///< from here on they are not in the queue; NULL: all are
 };
 
-SharedQueue* shared_queue_create(const remora_region* region, size_t depth) {
-  const remora_queue_options options = {.size = sizeof options, .depth = depth};
+SharedQueue* shared_queue_create(const Memory* memory, size_t depth) {
   SharedQueue* const made = calloc(1, sizeof *made);
   if (made == NULL) return NULL;
   if (pthread_mutex_init(&made->mutex, NULL) != 0) {
     free(made);
     return NULL;
   }
-  if (remora_queue_create(region, &options, &made->queue, NULL) != REMORA_OK) {
+  if (memory_queue(memory, depth, &made->queue) != REMORA_OK) {
     shared_queue_free(made);
     return NULL;
   }

@@ -13,16 +13,18 @@
 
 #include <remora/remora_c.h>
 
+#include "memory.h"
+
 typedef struct SharedQueue SharedQueue;
 
 /// At most `depth` requests are in flight; further ones wait. NULL: Remora makes no queue, or there
 /// is no memory.
-SharedQueue* shared_queue_create(const remora_region* region, size_t depth);
+SharedQueue* shared_queue_create(const Memory* memory, size_t depth);
 /// No thread may be in a call.
 void shared_queue_free(SharedQueue* queue);
 
 /// Any thread. They block until the request has ended: at most its deadline plus two seconds after
-/// it was submitted. Return and `error`: as remora_region_read() and remora_region_write().
+/// it was submitted. Return and `error`: as memory_read() and memory_write().
 int shared_queue_read(SharedQueue* queue, uint64_t offset, void* into, size_t length,
                       remora_error* error);
 int shared_queue_write(SharedQueue* queue, uint64_t offset, const void* from, size_t length,

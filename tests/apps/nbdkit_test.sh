@@ -259,4 +259,50 @@ is "nbdkit ends" stop_nbdkit
 
 stop_server
 is "the server ends cleanly" same "$status" 0
+
+# --- a volume over two servers --------------------------------------------------------------------------
+if [[ $transport == tcp ]]; then
+  cluster=remora+file://$work/cluster.json
+  for name in s1 s2; do
+    cat >"$work/$name.yaml" <<YAML
+listen: {address: 127.0.0.1, port: 0}
+pool: {size: 16MiB, piece: 4MiB, huge_pages: never}
+cluster: {server: $name, file: $work/cluster.json}
+YAML
+    start_server "$work/$name.yaml"
+    eval "$name=$server"
+  done
+  both() { "$remora" cluster status "$cluster" --json 2>/dev/null | jq -e '[.servers[].name] == ["s1", "s2"]' >/dev/null; }
+  is "both servers are registered" eventually both
+  bad "a volume that is not there" 'remora volume ls' "$cluster/disk"
+  bad "a cluster without a volume" 'PATH/NAME.json' "$cluster"
+  run 0 "a volume" "$remora" volume create "$cluster/disk" --size 8MiB --group 4MiB --stripe 64KiB --width 2
+  start_nbdkit "$cluster/disk" reconnect-for=1s
+  run 0 "nbdinfo of the volume" nbdinfo --json --no-content "$nbd"
+  json "its size and flags" '.exports[0] | .["export-size"] == 8388608 and .can_multi_conn and .can_flush and
+    .can_trim and .can_fast_zero and .block_size_preferred == 4096 and (.description | test("volume disk"))'
+  head -c 8388608 random >half
+  run 0 "nbdcopy into the volume" nbdcopy half "$nbd"
+  run 0 "nbdcopy of the volume" nbdcopy "$nbd" copy
+  is "it has the same bytes" cmp half copy
+  run 0 "get of the volume" "$remora" get --length 8388608 "$cluster/disk" got
+  is "the command sees them, too" cmp half got
+  run 0 "qemu-io patterns across stripe units" qemu-io -f raw -c 'write -P 0xab 60000 12288' \
+    -c 'read -P 0xab 60000 12288' -c 'write -z 65536 4096' -c 'read -P 0 65536 4096' \
+    -c 'discard 0 1048576' -c 'read -P 0 0 1048576' -c 'flush' "$nbd"
+  is "they are as written" eval '! has out "verification failed"'
+  run 0 "fio verifies the volume" fio --name=verify --ioengine=nbd "--uri=$nbd" --rw=randwrite --bs=4k \
+    --size=4m --iodepth=32 --verify=crc32c --verify_fatal=1 --verify_state_save=0 --thread --randrepeat=0
+  # shellcheck disable=SC2154  # the loop above sets it
+  server=$s2
+  stop_server KILL
+  is "a server that does not come back is told" eventually logged ': lost: '
+  is "requests fail, also to the other one" fails ESHUTDOWN
+  is "nbdkit ends" stop_nbdkit
+  bad "the volume cannot be opened again" 'member s2' "$cluster/disk"
+  # shellcheck disable=SC2154
+  server=$s1
+  stop_server
+  is "the other server ends cleanly" same "$status" 0
+fi
 finish

@@ -127,6 +127,47 @@ int remora_region_flush_visible(const remora_region* /*region*/, uint64_t /*dead
   return REMORA_OK;
 }
 
+// No test opens a volume.
+int remora_engine_open_volume(const remora_engine* /*engine*/, const char* /*uri*/,
+                              const remora_volume_options* /*options*/, remora_volume** /*volume*/,
+                              remora_error* /*error*/) noexcept {
+  return REMORA_UNSUPPORTED;
+}
+void remora_volume_free(remora_volume* /*volume*/) noexcept {}
+int remora_volume_info_of(const remora_volume* /*volume*/, remora_volume_info* /*info*/,
+                          remora_error* /*error*/) noexcept {
+  return REMORA_UNSUPPORTED;
+}
+int remora_volume_connected(const remora_volume* /*volume*/) noexcept { return 0; }
+int remora_volume_settled(const remora_volume* /*volume*/, uint64_t /*deadline_ns*/,
+                          remora_error* /*error*/) noexcept {
+  return REMORA_UNSUPPORTED;
+}
+int remora_volume_read(const remora_volume* /*volume*/, uint64_t /*offset*/, void* /*into*/,
+                       size_t /*length*/, const remora_memory* /*memory*/, uint64_t /*deadline_ns*/,
+                       remora_error* /*error*/) noexcept {
+  return REMORA_UNSUPPORTED;
+}
+int remora_volume_write(const remora_volume* /*volume*/, uint64_t /*offset*/, const void* /*from*/,
+                        size_t /*length*/, const remora_memory* /*memory*/,
+                        uint64_t /*deadline_ns*/, remora_error* /*error*/) noexcept {
+  return REMORA_UNSUPPORTED;
+}
+int remora_volume_write_zeroes(const remora_volume* /*volume*/, uint64_t /*offset*/,
+                               uint64_t /*length*/, uint64_t /*deadline_ns*/,
+                               remora_error* /*error*/) noexcept {
+  return REMORA_UNSUPPORTED;
+}
+int remora_volume_flush_visible(const remora_volume* /*volume*/, uint64_t /*deadline_ns*/,
+                                remora_error* /*error*/) noexcept {
+  return REMORA_UNSUPPORTED;
+}
+int remora_volume_queue_create(const remora_volume* /*volume*/,
+                               const remora_queue_options* /*options*/, remora_queue** /*queue*/,
+                               remora_error* /*error*/) noexcept {
+  return REMORA_UNSUPPORTED;
+}
+
 int remora_queue_create(const remora_region* /*region*/, const remora_queue_options* /*options*/,
                         remora_queue** queue, remora_error* /*error*/) noexcept {
   return make(queue);

@@ -140,7 +140,8 @@ class NbdkitQueue : public NbdkitTest {
     return shared_queue_write(queue_.get(), 0, bytes.data(), bytes.size(), &error);
   }
 
-  const std::unique_ptr<SharedQueue, FreeQueue> queue_{shared_queue_create(nullptr, 4)};
+  const Memory memory_{};  // of a region
+  const std::unique_ptr<SharedQueue, FreeQueue> queue_{shared_queue_create(&memory_, 4)};
 };
 
 TEST_F(NbdkitQueue, ASubmitThatFailsIsMadeAgain) {

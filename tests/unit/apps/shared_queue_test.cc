@@ -44,26 +44,26 @@ class SharedQueueTest : public testing::TestWithParam<const char*> {
     ASSERT_EQ(remora_engine_open(&options, &engine_, &error), REMORA_OK) << error.message;
     const std::string uri = "remora://127.0.0.1:" + std::to_string(remora_server_port(server_)) +
                             "/disk?transport=" + GetParam();
-    ASSERT_EQ(remora_engine_open_region(engine_, uri.c_str(),
-                                        REMORA_RIGHT_READ | REMORA_RIGHT_WRITE, &region_, &error),
+    ASSERT_EQ(memory_open(&memory_, engine_, uri.c_str(), REMORA_RIGHT_READ | REMORA_RIGHT_WRITE, 0,
+                          &error),
               REMORA_OK)
         << error.message;
   }
   void TearDown() override {
     shared_queue_free(queue_);
-    remora_region_free(region_);
+    memory_close(&memory_);
     remora_engine_free(engine_);
     remora_server_free(server_);
   }
   void make_queue(std::size_t depth) {
-    queue_ = shared_queue_create(region_, depth);
+    queue_ = shared_queue_create(&memory_, depth);
     ASSERT_NE(queue_, nullptr);
   }
 
   const RuntimeDir folder_;
   remora_server* server_ = nullptr;
   remora_engine* engine_ = nullptr;
-  remora_region* region_ = nullptr;
+  Memory memory_{};
   SharedQueue* queue_ = nullptr;
 };
 
@@ -150,7 +150,7 @@ TEST_P(SharedQueueTest, AllThreadsReturnWhenTheServerEnds) {
 }
 
 TEST_P(SharedQueueTest, ADepthThatNoQueueHasMakesNone) {
-  EXPECT_EQ(shared_queue_create(region_, std::size_t{1} << 20U), nullptr);
+  EXPECT_EQ(shared_queue_create(&memory_, std::size_t{1} << 20U), nullptr);
 }
 
 }  // namespace

@@ -1,0 +1,93 @@
+#include "memory.h"
+
+#include <string.h>
+#include <strings.h>
+
+bool memory_is_volume(const char* uri) {
+  return strncasecmp(uri, "remora+", strlen("remora+")) == 0;
+}
+
+static int open_region(Memory* memory, const remora_engine* engine, const char* uri,
+                       uint32_t rights, remora_error* error) {
+  remora_region_info info = {.size = sizeof info};
+  int code = remora_engine_open_region(engine, uri, rights, &memory->region, error);
+  if (code == REMORA_OK) code = remora_region_info_of(memory->region, &info, error);
+  if (code != REMORA_OK) return code;
+  memory->size_bytes = info.size_bytes;
+  memory->block_bytes = info.block_bytes;
+  memory->transports = 1U << (unsigned)remora_region_transport(memory->region);
+  memory->rights = remora_region_rights(memory->region);
+  memcpy(memory->name, info.name, sizeof memory->name);
+  return REMORA_OK;
+}
+
+static int open_volume(Memory* memory, const remora_engine* engine, const char* uri,
+                       uint32_t rights, uint64_t deadline_ns, remora_error* error) {
+  const remora_volume_options options = {
+      .size = sizeof options, .rights = rights, .operation_deadline_ns = deadline_ns};
+  remora_volume_info info = {.size = sizeof info};
+  int code = remora_engine_open_volume(engine, uri, &options, &memory->volume, error);
+  if (code == REMORA_OK) code = remora_volume_info_of(memory->volume, &info, error);
+  if (code != REMORA_OK) return code;
+  memory->size_bytes = info.size_bytes;
+  memory->block_bytes = info.block_bytes;
+  memory->transports = info.transports;
+  memory->rights = info.rights;
+  memcpy(memory->name, info.name, sizeof memory->name);
+  return REMORA_OK;
+}
+
+int memory_open(Memory* memory, const remora_engine* engine, const char* uri, uint32_t rights,
+                uint64_t deadline_ns, remora_error* error) {
+  return memory_is_volume(uri) ? open_volume(memory, engine, uri, rights, deadline_ns, error)
+                               : open_region(memory, engine, uri, rights, error);
+}
+
+void memory_close(Memory* memory) {
+  remora_region_free(memory->region);
+  remora_volume_free(memory->volume);
+  memory->region = NULL;
+  memory->volume = NULL;
+}
+
+int memory_read(const Memory* memory, uint64_t offset, void* into, size_t length,
+                remora_error* error) {
+  if (memory->volume != NULL)
+    return remora_volume_read(memory->volume, offset, into, length, NULL, 0, error);
+  return remora_region_read(memory->region, offset, into, length, NULL, 0, error);
+}
+
+int memory_write(const Memory* memory, uint64_t offset, const void* from, size_t length,
+                 remora_error* error) {
+  if (memory->volume != NULL)
+    return remora_volume_write(memory->volume, offset, from, length, NULL, 0, error);
+  return remora_region_write(memory->region, offset, from, length, NULL, 0, error);
+}
+
+int memory_zero(const Memory* memory, uint64_t offset, uint64_t length, remora_error* error) {
+  if (memory->volume != NULL)
+    return remora_volume_write_zeroes(memory->volume, offset, length, 0, error);
+  return remora_region_write_zeroes(memory->region, offset, length, 0, error);
+}
+
+int memory_flush(const Memory* memory, remora_error* error) {
+  if (memory->volume != NULL) return remora_volume_flush_visible(memory->volume, 0, error);
+  return remora_region_flush_visible(memory->region, 0, error);
+}
+
+bool memory_connected(const Memory* memory) {
+  if (memory->volume != NULL) return remora_volume_connected(memory->volume) != 0;
+  return remora_region_connected(memory->region) != 0;
+}
+
+int memory_settled(const Memory* memory, uint64_t deadline_ns) {
+  if (memory->volume != NULL) return remora_volume_settled(memory->volume, deadline_ns, NULL);
+  return remora_region_settled(memory->region, deadline_ns, NULL);
+}
+
+int memory_queue(const Memory* memory, size_t depth, remora_queue** queue) {
+  const remora_queue_options options = {.size = sizeof options, .depth = depth};
+  if (memory->volume != NULL)
+    return remora_volume_queue_create(memory->volume, &options, queue, NULL);
+  return remora_queue_create(memory->region, &options, queue, NULL);
+}
