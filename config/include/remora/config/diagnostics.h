@@ -41,6 +41,7 @@ class [[nodiscard]] Diagnostics {
   /// Stable by line and column; faults without a line come first.
   void sort_by_place();
 
+  /// True: no fault was found.
   [[nodiscard]] bool empty() const noexcept { return list_.empty(); }
   /// The faults that are kept, at most kMax.
   [[nodiscard]] std::size_t size() const noexcept { return list_.size(); }
@@ -48,7 +49,10 @@ class [[nodiscard]] Diagnostics {
   [[nodiscard]] std::size_t dropped() const noexcept { return dropped_; }
   /// `index` < size(): nothing checks that.
   [[nodiscard]] const Diagnostic& operator[](std::size_t index) const { return list_[index]; }
+  /// The faults as they were added, or by place after sort_by_place(); valid as long as this
+  /// object.
   [[nodiscard]] auto begin() const noexcept { return list_.begin(); }
+  /// Behind the last fault.
   [[nodiscard]] auto end() const noexcept { return list_.end(); }
 
   /// One line for each fault, ended by a newline; a last line counts dropped ones.
@@ -61,6 +65,7 @@ class [[nodiscard]] Diagnostics {
 
 /// As to_string().
 std::ostream& operator<<(std::ostream& out, const Diagnostic& diagnostic);
+/// As to_string().
 std::ostream& operator<<(std::ostream& out, const Diagnostics& diagnostics);
 
 }  // namespace remora::config

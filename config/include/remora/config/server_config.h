@@ -343,10 +343,15 @@ Result<Endpoint> parse_endpoint(std::string_view text);
 
 /// The word that the file has for each value: `off`, `windows`, `json`.
 [[nodiscard]] std::string_view to_string(Availability availability) noexcept;
+/// The word in the file, as in transports.rdma_protection.
 [[nodiscard]] std::string_view to_string(RdmaProtection protection) noexcept;
+/// The word in the file, as in pool.huge_pages.
 [[nodiscard]] std::string_view to_string(HugePages huge_pages) noexcept;
+/// The word in the file, as in auth.
 [[nodiscard]] std::string_view to_string(Auth auth) noexcept;
+/// The word in the file, as in log.level.
 [[nodiscard]] std::string_view to_string(LogLevel level) noexcept;
+/// The word in the file, as in log.format.
 [[nodiscard]] std::string_view to_string(LogFormat format) noexcept;
 
 }  // namespace remora::config

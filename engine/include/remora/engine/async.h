@@ -83,6 +83,7 @@ struct AsyncRecord;
 
 /// The request of an awaited operation.
 struct AsyncRequest {
+  /// The operation. Kinds from kReadMany on are groups.
   enum class Kind : std::uint8_t {
     kRead,
     kWrite,
@@ -114,6 +115,7 @@ struct AsyncRequest {
   [[nodiscard]] bool is_group() const noexcept { return kind >= Kind::kReadMany; }
   /// Number of operations of the queue's depth.
   [[nodiscard]] std::size_t places() const noexcept { return is_group() ? pair_count : 1; }
+  /// A request for all of `pairs`. Both arrays are borrowed until the group has ended.
   template <typename Pair>
   static AsyncRequest group(Kind kind, std::span<Pair> pairs,
                             std::span<ManyOutcome> each) noexcept {
@@ -123,6 +125,7 @@ struct AsyncRequest {
             .pair_count = pairs.size(),
             .each = each};
   }
+  /// A request for the bytes of `buffer`, which are borrowed until the operation has ended.
   template <typename Buffer>
   static AsyncRequest transfer(Kind kind, ByteOffset offset, const Buffer& buffer) noexcept {
     return {.kind = kind,
@@ -131,6 +134,7 @@ struct AsyncRequest {
             .length_bytes = buffer.bytes().size(),
             .memory = buffer.memory()};
   }
+  /// A request for the whole slot. It owns the slot until its end.
   static AsyncRequest transfer(Kind kind, ByteOffset offset, Slot&& slot) noexcept {
     AsyncRequest request = transfer(kind, offset, Target{slot});
     request.owns_slot = true;
@@ -141,6 +145,7 @@ struct AsyncRequest {
   /// that is made when it gets a place, or gives up, ends that. A group keeps its memory until
   /// end_wait(), which is called when the group has ended: its pairs are valid until then.
   void begin_wait() noexcept;
+  /// Ends what begin_wait() began: the memory may be deregistered.
   void end_wait() noexcept;
   class Waited;
   /// Gives the request to a queue, by the function of the queue for its kind.
@@ -155,6 +160,7 @@ class AsyncOperation {
   AsyncOperation(const AsyncOperation&) = delete;
   AsyncOperation& operator=(const AsyncOperation&) = delete;
 
+  /// False: every operation is taken by await_suspend(), which may refuse it.
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   /// False: the queue did not take the operation, and status_ says why.
   bool await_suspend(std::coroutine_handle<> waiter) noexcept;
@@ -195,8 +201,10 @@ class AsyncOperation {
 /// An awaited transfer of a slot: returns the slot, or the error of the transfer.
 class [[nodiscard]] AsyncTransfer final : public detail::AsyncOperation {
  public:
+  /// For AsyncRegion. Begins nothing: the operation begins when it is awaited.
   AsyncTransfer(const AsyncRegion& in, Kind kind, ByteOffset offset, Slot&& slot) noexcept
       : AsyncOperation{in, detail::AsyncRequest::transfer(kind, offset, std::move(slot))} {}
+  /// The slot. Errors: see AsyncRegion; the slot is then back in its pool.
   Result<Slot> await_resume() noexcept {
     const Status status = end();
     if (!status) return status.error();
@@ -207,16 +215,20 @@ class [[nodiscard]] AsyncTransfer final : public detail::AsyncOperation {
 /// An awaited operation that returns only its status.
 class [[nodiscard]] AsyncStatus final : public detail::AsyncOperation {
  public:
+  /// For AsyncRegion. Begins nothing: the operation begins when it is awaited.
   AsyncStatus(const AsyncRegion& in, detail::AsyncRequest&& request) noexcept
       : AsyncOperation{in, std::move(request)} {}
+  /// Errors: see AsyncRegion.
   Status await_resume() noexcept { return end(); }
 };
 
 /// An awaited atomic: returns the value before it.
 class [[nodiscard]] AsyncAtomic final : public detail::AsyncOperation {
  public:
+  /// For AsyncRegion. Begins nothing: the operation begins when it is awaited.
   AsyncAtomic(const AsyncRegion& in, detail::AsyncRequest&& request) noexcept
       : AsyncOperation{in, std::move(request)} {}
+  /// The value before the atomic. Errors: see AsyncRegion.
   Result<std::uint64_t> await_resume() noexcept {
     const Status status = end();
     if (!status) return status.error();
@@ -265,6 +277,7 @@ class AsyncRegion {
   [[nodiscard]] AsyncStatus read(ByteOffset from, Target into) const noexcept {
     return {*this, Request::transfer(Kind::kRead, from, into)};
   }
+  /// From the start of the block: as many bytes as `into` has.
   [[nodiscard]] AsyncStatus read(Block from, Target into) const noexcept {
     return read(offset_of(from), into);
   }
@@ -272,6 +285,7 @@ class AsyncRegion {
   [[nodiscard]] AsyncTransfer write(ByteOffset to, Slot&& from) const noexcept {
     return {*this, Kind::kWrite, to, std::move(from)};
   }
+  /// Writes the whole slot, from the start of the block.
   [[nodiscard]] AsyncTransfer write(Block to, Slot&& from) const noexcept {
     return write(offset_of(to), std::move(from));
   }
@@ -279,6 +293,7 @@ class AsyncRegion {
   [[nodiscard]] AsyncStatus write(ByteOffset to, Source from) const noexcept {
     return {*this, Request::transfer(Kind::kWrite, to, from)};
   }
+  /// From the start of the block: all bytes of `from`.
   [[nodiscard]] AsyncStatus write(Block to, Source from) const noexcept {
     return write(offset_of(to), from);
   }
@@ -307,14 +322,17 @@ class AsyncRegion {
                                       std::span<ManyOutcome> each = {}) const noexcept {
     return {*this, Request::group(Kind::kReadMany, pairs, each)};
   }
+  /// As read_many(); a pair's local memory is only read.
   [[nodiscard]] AsyncStatus write_many(std::span<const WritePair> pairs,
                                        std::span<ManyOutcome> each = {}) const noexcept {
     return {*this, Request::group(Kind::kWriteMany, pairs, each)};
   }
+  /// As read_many(), with the rules of fetch_add() for each pair.
   [[nodiscard]] AsyncStatus fetch_add_many(std::span<FetchAddPair> pairs,
                                            std::span<ManyOutcome> each = {}) const noexcept {
     return {*this, Request::group(Kind::kFetchAddMany, pairs, each)};
   }
+  /// As read_many(), with the rules of compare_swap() for each pair.
   [[nodiscard]] AsyncStatus compare_swap_many(std::span<CompareSwapPair> pairs,
                                               std::span<ManyOutcome> each = {}) const noexcept {
     return {*this, Request::group(Kind::kCompareSwapMany, pairs, each)};
@@ -405,6 +423,7 @@ namespace detail {
 /// Ends the queue; see ~AsyncQueue().
 struct CloseAsync {
   std::shared_ptr<PolledAsyncCore> core;
+  /// As ~AsyncQueue().
   void operator()(PolledAsyncCore* closing) noexcept;
 };
 }  // namespace detail

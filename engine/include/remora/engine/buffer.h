@@ -126,14 +126,18 @@ class RegisteredMemory {
 /// container of contiguous bytes (std::vector<std::byte>, std::array<std::byte, N>).
 class Target {
  public:
+  /// These bytes, not registered.
   // NOLINTNEXTLINE(google-explicit-constructor)
   Target(std::span<std::byte> bytes) noexcept : bytes_{bytes} {}
+  /// All bytes of a span of fixed size.
   template <std::size_t N>
   // NOLINTNEXTLINE(google-explicit-constructor)
   Target(std::span<std::byte, N> bytes) noexcept : bytes_{bytes} {}
+  /// All bytes of a container, which must not move them until the operation has ended.
   template <detail::ByteHolder<std::byte> Bytes>
   // NOLINTNEXTLINE(google-explicit-constructor)
   Target(Bytes& bytes) noexcept : bytes_{bytes} {}
+  /// All bytes of an array.
   template <std::size_t N>
   // NOLINTNEXTLINE(google-explicit-constructor)
   Target(std::byte (&bytes)[N]) noexcept : bytes_{bytes, N} {}
@@ -147,6 +151,7 @@ class Target {
   // NOLINTNEXTLINE(google-explicit-constructor)
   Target(Slot& slot) noexcept;
 
+  /// Null if a part was named that is not within its memory.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
   /// For the engine; null: the bytes are not registered.
   [[nodiscard]] detail::LocalMemory* memory() const noexcept { return memory_; }
@@ -167,20 +172,25 @@ class Target {
 /// operation.
 class Source {
  public:
+  /// These bytes, not registered.
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(std::span<const std::byte> bytes) noexcept : bytes_{bytes} {}
+  /// These bytes, which are only read.
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(std::span<std::byte> bytes) noexcept : bytes_{bytes} {}
+  /// All bytes of a span of fixed size.
   template <typename Byte, std::size_t N>
   requires std::same_as<std::remove_const_t<Byte>, std::byte>
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(std::span<Byte, N> bytes)
   noexcept : bytes_{bytes} {}
+  /// All bytes of a container, which must not move them until the operation has ended.
   template <detail::ByteHolder<const std::byte> Bytes>
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(const Bytes& bytes) noexcept : bytes_{bytes} {}
   template <detail::ByteHolder<const std::byte> Bytes>
   Source(const Bytes&& bytes) = delete;
+  /// All bytes of an array.
   template <std::size_t N>
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(const std::byte (&bytes)[N]) noexcept : bytes_{bytes, N} {}
@@ -193,6 +203,7 @@ class Source {
   // NOLINTNEXTLINE(google-explicit-constructor)
   Source(const Slot& slot) noexcept;
 
+  /// Null if a part was named that is not within its memory.
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
   /// For the engine; null: the bytes are not registered.
   [[nodiscard]] detail::LocalMemory* memory() const noexcept { return memory_; }

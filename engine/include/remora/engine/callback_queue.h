@@ -99,6 +99,7 @@ template <typename Given>
 
 /// Waits for the operations in flight; see ~CallbackQueue().
 struct CloseCallbacks {
+  /// As ~CallbackQueue().
   void operator()(CallbackCore* core) const noexcept;
 };
 }  // namespace detail
@@ -143,14 +144,17 @@ class CallbackQueue {
   Status read(ByteOffset from, Slot&& into, F&& callback, std::uint64_t tag = 0) noexcept {
     return read_slot(from, into, detail::give<F>(callback), tag);
   }
+  /// Fills the whole slot, from the start of the block.
   template <CompletionCallback F>
   Status read(Block from, Slot&& into, F&& callback, std::uint64_t tag = 0) noexcept {
     return read_slot(offset_of(from), into, detail::give<F>(callback), tag);
   }
+  /// Writes all bytes of `from`.
   template <CompletionCallback F>
   Status write(ByteOffset to, Source from, F&& callback, std::uint64_t tag = 0) noexcept {
     return write_bytes(to, from, detail::give<F>(callback), tag);
   }
+  /// Writes all bytes of `from`, from the start of the block.
   template <CompletionCallback F>
   Status write(Block to, Source from, F&& callback, std::uint64_t tag = 0) noexcept {
     return write_bytes(offset_of(to), from, detail::give<F>(callback), tag);
@@ -160,6 +164,7 @@ class CallbackQueue {
   Status write(ByteOffset to, Slot&& from, F&& callback, std::uint64_t tag = 0) noexcept {
     return write_slot(to, from, detail::give<F>(callback), tag);
   }
+  /// Writes the whole slot, from the start of the block.
   template <CompletionCallback F>
   Status write(Block to, Slot&& from, F&& callback, std::uint64_t tag = 0) noexcept {
     return write_slot(offset_of(to), from, detail::give<F>(callback), tag);
@@ -194,16 +199,19 @@ class CallbackQueue {
                    std::uint64_t tag = 0) noexcept {
     return read_pairs(pairs, detail::give<F>(callback), each, tag);
   }
+  /// As read_many(); the local memory of a pair is only read.
   template <CompletionCallback F>
   Status write_many(std::span<const WritePair> pairs, F&& callback,
                     std::span<ManyOutcome> each = {}, std::uint64_t tag = 0) noexcept {
     return write_pairs(pairs, detail::give<F>(callback), each, tag);
   }
+  /// As read_many(), with the rules of fetch_add() for each pair.
   template <CompletionCallback F>
   Status fetch_add_many(std::span<FetchAddPair> pairs, F&& callback,
                         std::span<ManyOutcome> each = {}, std::uint64_t tag = 0) noexcept {
     return add_pairs(pairs, detail::give<F>(callback), each, tag);
   }
+  /// As read_many(), with the rules of compare_swap() for each pair.
   template <CompletionCallback F>
   Status compare_swap_many(std::span<CompareSwapPair> pairs, F&& callback,
                            std::span<ManyOutcome> each = {}, std::uint64_t tag = 0) noexcept {

@@ -94,6 +94,7 @@ struct ControlLimits {
 /// One call, from its start until its end has been reported.
 class ControlRecord : public Resumable, public std::enable_shared_from_this<ControlRecord> {
  public:
+  /// Sends nothing: start() begins the call.
   ControlRecord(std::shared_ptr<EngineServices> engine, Operation operation,
                 const ControlOptions& options);
   virtual ~ControlRecord();
@@ -153,6 +154,7 @@ template <typename R>
 class ControlRecordOf : public ControlRecord {
  public:
   using Blocking = std::function<R(const ControlLimits&)>;
+  /// `blocking` is called once, on a control thread, unless the call ends before that.
   ControlRecordOf(std::shared_ptr<EngineServices> engine, Operation operation,
                   const ControlOptions& options, Blocking blocking)
       : ControlRecord{std::move(engine), operation, options}, blocking_{std::move(blocking)} {}
@@ -187,9 +189,11 @@ template <typename R>
 class AwaitedControl final : public ControlRecordOf<R> {
  public:
   using ControlRecordOf<R>::ControlRecordOf;
+  /// Stores the coroutine that tell() resumes. Called before start().
   void await(std::coroutine_handle<> waiter) noexcept { waiter_.store(waiter.address()); }
   /// The coroutine continues with the result.
   R take() noexcept { return std::move(*this->result_); }
+  /// The coroutine is destroyed: its result is dropped, and the call is cancelled.
   void abandon() noexcept {
     waiter_.store(nullptr);
     this->forget();
@@ -209,6 +213,7 @@ class AwaitedControl final : public ControlRecordOf<R> {
 template <typename R, typename F>
 class CalledBackControl final : public ControlRecordOf<R> {
  public:
+  /// Takes `callback`, which is called once or, if start() fails, not at all.
   CalledBackControl(std::shared_ptr<EngineServices> engine, Operation operation,
                     const ControlOptions& options, typename ControlRecordOf<R>::Blocking blocking,
                     F&& callback)
@@ -318,7 +323,9 @@ class [[nodiscard]] AsyncControl {
     }
   }
 
+  /// True: the call was refused when it was made.
   [[nodiscard]] bool await_ready() const noexcept { return early_.has_value(); }
+  /// Starts the call. False: it was not started, and await_resume() returns the error.
   bool await_suspend(std::coroutine_handle<> waiter) noexcept {
     if (engine_ == nullptr) {
       early_ = detail::closed_handle(operation_, engine_.foreign());
@@ -341,6 +348,7 @@ class [[nodiscard]] AsyncControl {
     record_ = nullptr;
     return false;
   }
+  /// The result of the blocking function. Errors: see the class.
   R await_resume() noexcept {
     if (early_) return *early_;
     return std::exchange(record_, nullptr)->take();

@@ -340,8 +340,10 @@ class Engine {
   /// The same without blocking: see control.h. Errors: also those of AsyncControl.
   AsyncControl<Result<Region>> async_open_region(std::string_view uri, Rights rights,
                                                  const ControlOptions& options = {}) const;
+  /// As async_open_region(), for fence_region().
   AsyncControl<Result<Region>> async_fence_region(std::string_view uri, Rights rights,
                                                   const ControlOptions& options = {}) const;
+  /// As async_open_region(), for connect().
   AsyncControl<Result<Session>> async_connect(std::string_view uri,
                                               const ControlOptions& options = {}) const;
   /// Any other function that blocks, on a control thread: `blocking`, a `Result<T>()` or

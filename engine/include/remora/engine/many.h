@@ -140,8 +140,11 @@ struct RegionCompareSwaps {
 /// kLimitExceeded (kMaxMany), kInvalidArgument (the number of `each`, no region, a region of
 /// another session), kClosed, kOutOfMemory. Else the error of the first failed pair.
 Status read_many(std::span<const RegionReads> regions, const ManyOptions& options = {});
+/// As read_many() over several regions; the local memory of a pair is only read.
 Status write_many(std::span<const RegionWrites> regions, const ManyOptions& options = {});
+/// As read_many() over several regions, with the rules of Region::fetch_add() for each pair.
 Status fetch_add_many(std::span<const RegionFetchAdds> regions, const ManyOptions& options = {});
+/// As read_many() over several regions, with the rules of Region::compare_swap() for each pair.
 Status compare_swap_many(std::span<const RegionCompareSwaps> regions,
                          const ManyOptions& options = {});
 

@@ -68,6 +68,7 @@ class Ticket {
   [[nodiscard]] constexpr std::uint32_t index() const noexcept {
     return static_cast<std::uint32_t>(word_ >> 32U);
   }
+  /// Uses of that place, from 1 on; 0: no operation.
   [[nodiscard]] constexpr std::uint32_t generation() const noexcept {
     return static_cast<std::uint32_t>(word_);
   }
@@ -95,6 +96,7 @@ bool read_values(std::span<const Completion> completions, CompletionValues* into
 /// moved out.
 class Completion {
  public:
+  /// True: the operation has taken effect.
   [[nodiscard]] bool ok() const noexcept { return ok_; }
   /// Only when !ok(). kTimedOut, kCancelled, kConnectionLost, kStaleRegion: certainly without
   /// remote effect. kIndeterminate: a write or an atomic whose effect cannot be known.
@@ -126,6 +128,7 @@ class Completion {
 };
 
 namespace detail {
+/// The data of one completion.
 struct CompletionValues {
   std::uint64_t tag = 0;
   Ticket ticket{};
@@ -145,9 +148,13 @@ class Completions {
   Completions(const Completions&) = delete;
   Completions& operator=(const Completions&) = delete;
 
+  /// The first completion. Valid as long as this object.
   [[nodiscard]] Completion* begin() const noexcept { return found_.data(); }
+  /// Behind the last completion.
   [[nodiscard]] Completion* end() const noexcept { return found_.data() + found_.size(); }
+  /// Number of completions.
   [[nodiscard]] std::size_t size() const noexcept { return found_.size(); }
+  /// True: there is none.
   [[nodiscard]] bool empty() const noexcept { return found_.empty(); }
   /// Whether the call was carried out. Errors: kBusy (another thread was in a call of the same
   /// queue, which has one owner: this call did not wait, and no completion is lost); kClosed (the
@@ -187,17 +194,22 @@ class Queue {
   Ticket read(Block from, Target into, std::uint64_t tag = 0) noexcept;
   /// Fills the whole slot. The slot comes back with the completion.
   Ticket read(ByteOffset from, Slot&& into, std::uint64_t tag = 0) noexcept;
+  /// Fills the whole slot, from the start of the block. The slot comes back with the completion.
   Ticket read(Block from, Slot&& into, std::uint64_t tag = 0) noexcept;
+  /// Writes all bytes of `from`, which is borrowed until the completion.
   Ticket write(ByteOffset to, Source from, std::uint64_t tag = 0) noexcept {
     return write_bytes(to, from.bytes().data(), from.bytes().size(), from.memory(), tag);
   }
+  /// As above, from the start of the block.
   Ticket write(Block to, Source from, std::uint64_t tag = 0) noexcept;
   /// Writes the whole slot. The slot comes back with the completion.
   Ticket write(ByteOffset to, Slot&& from, std::uint64_t tag = 0) noexcept;
+  /// Writes the whole slot, from the start of the block. The slot comes back with the completion.
   Ticket write(Block to, Slot&& from, std::uint64_t tag = 0) noexcept;
   /// A contiguous part of the region in pieces of local memory; see Region::read. The array of
   /// pieces is borrowed like the memory: until the operation has completed.
   Ticket read(ByteOffset from, std::span<const Target> into, std::uint64_t tag = 0) noexcept;
+  /// As the read in pieces; the local memory is only read.
   Ticket write(ByteOffset to, std::span<const Source> from, std::uint64_t tag = 0) noexcept;
   /// See Region::write_notify. Over shm submit() blocks until the server has taken the notice.
   Ticket write_notify(ByteOffset to, Source from, std::uint32_t notice,
@@ -227,10 +239,13 @@ class Queue {
   /// cancels all pairs or none.
   Ticket read_many(std::span<const ReadPair> pairs, std::span<ManyOutcome> each = {},
                    std::uint64_t tag = 0) noexcept;
+  /// As read_many(); the local memory of a pair is only read.
   Ticket write_many(std::span<const WritePair> pairs, std::span<ManyOutcome> each = {},
                     std::uint64_t tag = 0) noexcept;
+  /// As read_many(), with the rules of fetch_add() for each pair.
   Ticket fetch_add_many(std::span<FetchAddPair> pairs, std::span<ManyOutcome> each = {},
                         std::uint64_t tag = 0) noexcept;
+  /// As read_many(), with the rules of compare_swap() for each pair.
   Ticket compare_swap_many(std::span<CompareSwapPair> pairs, std::span<ManyOutcome> each = {},
                            std::uint64_t tag = 0) noexcept;
 

@@ -46,6 +46,7 @@ enum class Lifetime : std::uint8_t {
   kSession,     ///< with the session that created it
   kTtl          ///< when no client has had it open for its ttl
 };
+/// "persistent", "session" or "ttl".
 [[nodiscard]] constexpr std::string_view to_string(Lifetime lifetime) noexcept {
   switch (lifetime) {
     case Lifetime::kPersistent: return "persistent";
@@ -128,7 +129,9 @@ class Region {
   [[nodiscard]] const RegionInfo& info() const noexcept;
   /// The bytes that this grant reaches, also after another client has enlarged the region.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return info().size_bytes; }
+  /// The unit of Block; 0: moved from.
   [[nodiscard]] std::uint64_t block_bytes() const noexcept { return info().block_bytes; }
+  /// Whole blocks that this grant reaches; 0: moved from.
   [[nodiscard]] std::uint64_t block_count() const noexcept {
     return block_bytes() == 0 ? 0 : size_bytes() / block_bytes();  // 0: moved from
   }
@@ -161,7 +164,9 @@ class Region {
   /// async_settled() occupies one of EngineOptions::control_threads until it has ended;
   /// `options.deadline` is not used there.
   AsyncControl<Result<ReopenedRegion>> async_reopen(const ControlOptions& options = {}) const;
+  /// As fence(): see async_reopen().
   AsyncControl<Result<Region>> async_fence(const ControlOptions& options = {}) const;
+  /// As settled(): see async_reopen().
   AsyncControl<Status> async_settled(std::chrono::nanoseconds deadline,
                                      const ControlOptions& options = {}) const;
 
@@ -191,13 +196,16 @@ class Region {
   /// From the start of the block: as many bytes as `into` has, which may be less or more than one
   /// block.
   Status read(Block from, Target into, std::chrono::nanoseconds deadline = {}) const;
+  /// Writes all bytes of `from`. Blocks, as read().
   Status write(ByteOffset to, Source from, std::chrono::nanoseconds deadline = {}) const;
+  /// As above, from the start of the block.
   Status write(Block to, Source from, std::chrono::nanoseconds deadline = {}) const;
   /// A contiguous part of the region, in pieces of local memory: the first piece gets the first
   /// bytes. 1 … kMaxPieces pieces, none of them empty; each is posted as a request of its own, all
   /// with one doorbell. Errors: also kLimitExceeded (kMaxPieces).
   Status read(ByteOffset from, std::span<const Target> into,
               std::chrono::nanoseconds deadline = {}) const;
+  /// As the read in pieces; the local memory is only read.
   Status write(ByteOffset to, std::span<const Source> from,
                std::chrono::nanoseconds deadline = {}) const;
   /// A write after which the server notifies its application: when the bytes are in place, the
@@ -229,9 +237,11 @@ class Region {
   /// kInvalidArgument (the number of `each`), kOutOfMemory. Else the error of the first failed
   /// pair, as Completion::error(), with the pair's index in its subject.
   Status read_many(std::span<const ReadPair> pairs, const ManyOptions& options = {}) const;
+  /// As read_many(); the local memory of a pair is only read.
   Status write_many(std::span<const WritePair> pairs, const ManyOptions& options = {}) const;
   /// The old values are in the pairs.
   Status fetch_add_many(std::span<FetchAddPair> pairs, const ManyOptions& options = {}) const;
+  /// As fetch_add_many(), with the rules of compare_swap() for each pair.
   Status compare_swap_many(std::span<CompareSwapPair> pairs, const ManyOptions& options = {}) const;
 
  private:

@@ -81,6 +81,7 @@ class SealedPages {
   /// The region of the pages, and that of the seals; the same one if the seals are in its last
   /// part.
   [[nodiscard]] const Region& pages() const noexcept { return pages_; }
+  /// The region that has the seals. Borrowed from this object.
   [[nodiscard]] const Region& seals() const noexcept { return seals_; }
 
   /// Writes the page, then its seal: two operations, which both have `deadline`. Blocks, as

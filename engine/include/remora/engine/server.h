@@ -49,6 +49,7 @@ class RegionView {
   /// Copies out of or into the region, in the caller's thread. `into` is memory that may be
   /// written, `from` memory that may be read, as with memcpy(3). Errors: kOutOfRange.
   Status read(ByteOffset from, std::span<std::byte> into) const;
+  /// Writes into the region's memory, as read() reads it. Errors: as read().
   Status write(ByteOffset to, std::span<const std::byte> from) const;
   /// The contiguous pieces of which the region consists, in order. The spans are valid as long as
   /// a copy of this view.
@@ -91,6 +92,7 @@ struct RefusedTransport {
 
 /// The progress of Server::start().
 struct StartProgress {
+  /// The steps, in their order.
   enum class Step : std::uint8_t {
     kPool,     ///< populates the pool
     kDevices,  ///< registers the pool with RDMA devices; 0 bytes are done where grants are

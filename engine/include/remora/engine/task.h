@@ -37,24 +37,33 @@ struct TaskEnd {
   std::size_t index = 0;
 };
 
+/// The final suspension of a task: continues what its TaskEnd names.
 struct TellEnd {
+  /// False: the end is always passed on.
   [[nodiscard]] bool await_ready() const noexcept { return false; }
+  /// Returns the coroutine that continues in this thread.
   template <typename Promise>
   std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> ended) const noexcept {
     // The called function may destroy the frame at once, in another thread.
     const TaskEnd end = ended.promise().end;
     return end.tell != nullptr ? end.tell(end.receiver, end.index) : std::noop_coroutine();
   }
+  /// Never called: a task that has ended is not resumed.
   void await_resume() const noexcept {}
 };
 
+/// The promise of Task<T>, in the frame of its coroutine.
 template <typename T>
 struct TaskPromise {
+  /// The task that owns this promise's frame.
   Task<T> get_return_object() noexcept;
+  /// A task begins when it is awaited or started.
   [[nodiscard]] std::suspend_always initial_suspend() const noexcept { return {}; }
+  /// The frame stays until the Task is destroyed.
   [[nodiscard]] TellEnd final_suspend() const noexcept { return {}; }
   /// The library throws nothing. An exception of the application's own code cannot leave the task.
   [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); }
+  /// Stores the value of co_return for the task's user.
   template <typename Value>
   void return_value(Value&& value) {
     result.emplace(std::forward<Value>(value));
@@ -68,6 +77,7 @@ struct TaskPromise {
 /// awaits in this thread, even if the thread is in Executor::run(): that Executor waits, too.
 class TaskWait {
  public:
+  /// Takes this thread from its Executor, if it has one, until the destructor.
   TaskWait() noexcept;
   ~TaskWait();
   TaskWait(const TaskWait&) = delete;
@@ -75,6 +85,7 @@ class TaskWait {
 
   /// The task calls this at its end. `self`: a TaskWait.
   static std::coroutine_handle<> ended(void* self, std::size_t index) noexcept;
+  /// Blocks until ended() was called.
   void wait() noexcept;
 
  private:

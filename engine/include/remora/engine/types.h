@@ -33,9 +33,11 @@ enum class Rights : std::uint8_t {
   kReadWrite = kRead | kWrite,
   kAll = kRead | kWrite | kAtomic,
 };
+/// All rights of both.
 [[nodiscard]] constexpr Rights operator|(Rights a, Rights b) noexcept {
   return static_cast<Rights>(static_cast<std::uint8_t>(a) | static_cast<std::uint8_t>(b));
 }
+/// The rights that both have.
 [[nodiscard]] constexpr Rights operator&(Rights a, Rights b) noexcept {
   return static_cast<Rights>(static_cast<std::uint8_t>(a) & static_cast<std::uint8_t>(b));
 }
@@ -67,6 +69,7 @@ enum class Populate : std::uint8_t {
   kLazy,  ///< up to 64 MiB when the region is opened, the rest by a thread, which ends then
   kNow    ///< all of them when the region is opened: opening takes as long as that
 };
+/// "none", "lazy" or "now".
 [[nodiscard]] constexpr std::string_view to_string(Populate populate) noexcept {
   switch (populate) {
     case Populate::kNone: return "none";
@@ -88,13 +91,17 @@ inline constexpr std::uint16_t kDefaultPort = 7471;
 /// 64_KiB, 1_GiB; and the chrono literals (100ms, 5s), so that one using-directive is enough.
 inline namespace literals {
 using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace): literals only
+/// Bytes.
 [[nodiscard]] consteval std::uint64_t operator""_B(unsigned long long n) { return n; }  // NOLINT
-[[nodiscard]] consteval std::uint64_t operator""_KiB(unsigned long long n) {            // NOLINT
+/// Units of 1,024 bytes.
+[[nodiscard]] consteval std::uint64_t operator""_KiB(unsigned long long n) {  // NOLINT
   return n << 10;
 }
+/// Units of 1,048,576 bytes.
 [[nodiscard]] consteval std::uint64_t operator""_MiB(unsigned long long n) {  // NOLINT
   return n << 20;
 }
+/// Units of 1,073,741,824 bytes.
 [[nodiscard]] consteval std::uint64_t operator""_GiB(unsigned long long n) {  // NOLINT
   return n << 30;
 }

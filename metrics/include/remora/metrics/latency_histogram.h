@@ -81,6 +81,7 @@ class LatencyHistogram {
   /// Removes all values.
   void reset() noexcept { *this = {}; }
 
+  /// Number of recorded values.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
   /// Sum of all values; wraps beyond 2^64 (584 years of nanoseconds).
   [[nodiscard]] std::uint64_t sum() const noexcept { return sum_; }

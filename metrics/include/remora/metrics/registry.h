@@ -179,6 +179,7 @@ class Registry : public std::enable_shared_from_this<Registry> {
 
   /// The sum of a counter, and the present value of a gauge.
   [[nodiscard]] std::uint64_t value(Counter counter) const;
+  /// The present value of a gauge.
   [[nodiscard]] std::int64_t value(Gauge gauge) const noexcept;
   /// The highest value since the last text(); the value itself if no mark is kept.
   [[nodiscard]] std::int64_t high_water(Gauge gauge) const noexcept;

@@ -29,12 +29,15 @@ enum class Access : std::uint32_t {
 [[nodiscard]] constexpr std::uint32_t bits(Access access) noexcept {
   return static_cast<std::uint32_t>(access);
 }
+/// All rights of both.
 [[nodiscard]] constexpr Access operator|(Access a, Access b) noexcept {
   return static_cast<Access>(bits(a) | bits(b));
 }
+/// The rights that both have.
 [[nodiscard]] constexpr Access operator&(Access a, Access b) noexcept {
   return static_cast<Access>(bits(a) & bits(b));
 }
+/// Adds the rights of `b`.
 constexpr Access& operator|=(Access& a, Access b) noexcept { return a = a | b; }
 
 /// True when every right of `wanted` is in `access`.
@@ -44,6 +47,7 @@ constexpr Access& operator|=(Access& a, Access b) noexcept { return a = a | b; }
 
 /// "local-write|remote-read"; "none" for the empty set. Allocates.
 [[nodiscard]] std::string to_string(Access access);
+/// As to_string().
 std::ostream& operator<<(std::ostream& out, Access access);
 
 }  // namespace remora::verbs

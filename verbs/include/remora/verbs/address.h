@@ -74,6 +74,7 @@ class Address {
   [[nodiscard]] const sockaddr* raw() const noexcept {
     return reinterpret_cast<const sockaddr*>(&storage_);
   }
+  /// Bytes of raw() that are used.
   [[nodiscard]] socklen_t raw_length_bytes() const noexcept;
 
   /// Same family, address, scope and port.
@@ -83,6 +84,7 @@ class Address {
   sockaddr_storage storage_;
 };
 
+/// As to_string().
 std::ostream& operator<<(std::ostream& out, const Address& address);
 
 }  // namespace remora::verbs

@@ -51,10 +51,12 @@ struct AddressVector {
 
   /// To and from the structure of verbs.
   [[nodiscard]] ibv_ah_attr raw() const noexcept;
+  /// From the structure of verbs.
   [[nodiscard]] static AddressVector from(const ibv_ah_attr& raw) noexcept;
 
   friend bool operator==(const AddressVector&, const AddressVector&) = default;
 };
+/// "port 1 lid 0 sl 0", and the route if there is one.
 std::ostream& operator<<(std::ostream& out, const AddressVector& path);
 
 /// See the top of this file. Move-only. Keeps its domain.
@@ -106,8 +108,11 @@ class DatagramPeer {
                                                    const DatagramEndpoint& peer,
                                                    const AddressVector& source);
 
+  /// The path to the peer, which this object keeps alive.
   [[nodiscard]] const AddressHandle& handle() const noexcept { return handle_; }
+  /// The peer's queue pair; 24 bits.
   [[nodiscard]] std::uint32_t qp_number() const noexcept { return qp_number_; }
+  /// The key that the peer's queue pair requires.
   [[nodiscard]] std::uint32_t qkey() const noexcept { return qkey_; }
 
  private:

@@ -51,6 +51,7 @@ struct AsyncEvent {
   const void* object = nullptr;  ///< equal to raw() of its queue pair or queue
   void* context = nullptr;       ///< of a queue pair or shared receive queue
 };
+/// The name of the kind in words, for messages.
 [[nodiscard]] std::string_view to_string(AsyncEvent::Kind kind) noexcept;
 /// "port active port 1", "queue pair fatal qp 17".
 std::ostream& operator<<(std::ostream& out, const AsyncEvent& event);

@@ -47,6 +47,7 @@ class Batch : public detail::SendChain {
   Request send(std::uint64_t id, const LocalSlice& local) requires(T::kConnected) {
     return Request{this, &add(id, IBV_WR_SEND, local)};
   }
+  /// Gathers `local`, in order. At most QueuePairCapabilities::send_sge slices.
   Request send(std::uint64_t id, std::span<const LocalSlice> local) requires(T::kConnected) {
     return Request{this, &add(id, IBV_WR_SEND, local)};
   }
@@ -55,6 +56,7 @@ class Batch : public detail::SendChain {
                               std::uint32_t immediate) requires(T::kConnected) {
     return Request{this, &set_immediate(add(id, IBV_WR_SEND_WITH_IMM, local), immediate)};
   }
+  /// Gathers `local`, in order; `immediate` in host byte order.
   Request send_with_immediate(std::uint64_t id, std::span<const LocalSlice> local,
                               std::uint32_t immediate) requires(T::kConnected) {
     return Request{this, &set_immediate(add(id, IBV_WR_SEND_WITH_IMM, local), immediate)};
@@ -74,6 +76,7 @@ class Batch : public detail::SendChain {
                                      std::uint32_t immediate) requires(T::kConnected) {
     return send_with_immediate(id, borrow(bytes), immediate).inlined();
   }
+  /// The pieces one after the other, with an immediate.
   Request send_inline_with_immediate(std::uint64_t id,
                                      std::span<const std::span<const std::byte>> pieces,
                                      std::uint32_t immediate) requires(T::kConnected) {
@@ -93,34 +96,41 @@ class Batch : public detail::SendChain {
                const DatagramPeer& to) requires(!T::kConnected) {
     return Request{this, &set_peer(add(id, IBV_WR_SEND, local), to)};
   }
+  /// Gathers `local`, in order, into one datagram.
   Request send(std::uint64_t id, std::span<const LocalSlice> local,
                const DatagramPeer& to) requires(!T::kConnected) {
     return Request{this, &set_peer(add(id, IBV_WR_SEND, local), to)};
   }
+  /// A datagram with `immediate`, in host byte order.
   Request send_with_immediate(std::uint64_t id, const LocalSlice& local, std::uint32_t immediate,
                               const DatagramPeer& to) requires(!T::kConnected) {
     ibv_send_wr& wr = set_immediate(add(id, IBV_WR_SEND_WITH_IMM, local), immediate);
     return Request{this, &set_peer(wr, to)};
   }
+  /// Gathers `local`, in order, into one datagram with `immediate`.
   Request send_with_immediate(std::uint64_t id, std::span<const LocalSlice> local,
                               std::uint32_t immediate,
                               const DatagramPeer& to) requires(!T::kConnected) {
     ibv_send_wr& wr = set_immediate(add(id, IBV_WR_SEND_WITH_IMM, local), immediate);
     return Request{this, &set_peer(wr, to)};
   }
+  /// A datagram of unregistered bytes: see Request::inlined().
   Request send_inline(std::uint64_t id, std::span<const std::byte> bytes,
                       const DatagramPeer& to) requires(!T::kConnected) {
     return send(id, borrow(bytes), to).inlined();
   }
+  /// The pieces one after the other, as one datagram.
   Request send_inline(std::uint64_t id, std::span<const std::span<const std::byte>> pieces,
                       const DatagramPeer& to) requires(!T::kConnected) {
     return Request{this, &set_peer(add(id, IBV_WR_SEND, pieces), to)}.inlined();
   }
+  /// A datagram of unregistered bytes with an immediate.
   Request send_inline_with_immediate(std::uint64_t id, std::span<const std::byte> bytes,
                                      std::uint32_t immediate,
                                      const DatagramPeer& to) requires(!T::kConnected) {
     return send_with_immediate(id, borrow(bytes), immediate, to).inlined();
   }
+  /// The pieces one after the other, as one datagram with an immediate.
   Request send_inline_with_immediate(std::uint64_t id,
                                      std::span<const std::span<const std::byte>> pieces,
                                      std::uint32_t immediate,
@@ -134,6 +144,7 @@ class Batch : public detail::SendChain {
                 const RemoteSlice& remote) requires(T::kWrites) {
     return Request{this, &add(id, IBV_WR_RDMA_WRITE, local, remote)};
   }
+  /// Gathers `local`, in order. `remote` must be at least as long as all of it.
   Request write(std::uint64_t id, std::span<const LocalSlice> local,
                 const RemoteSlice& remote) requires(T::kWrites) {
     return Request{this, &add(id, IBV_WR_RDMA_WRITE, local, remote)};
@@ -144,6 +155,7 @@ class Batch : public detail::SendChain {
     ibv_send_wr& wr = add(id, IBV_WR_RDMA_WRITE_WITH_IMM, local, remote);
     return Request{this, &set_immediate(wr, immediate)};
   }
+  /// Gathers `local`, in order; else as above.
   Request write_with_immediate(std::uint64_t id, std::span<const LocalSlice> local,
                                const RemoteSlice& remote,
                                std::uint32_t immediate) requires(T::kWrites) {
@@ -156,6 +168,7 @@ class Batch : public detail::SendChain {
                        const RemoteSlice& remote) requires(T::kWrites) {
     return write(id, borrow(bytes), remote).inlined();
   }
+  /// The pieces one after the other, at most as many as the storage has slices for each request.
   Request write_inline(std::uint64_t id, std::span<const std::span<const std::byte>> pieces,
                        const RemoteSlice& remote) requires(T::kWrites) {
     return Request{this, &add(id, IBV_WR_RDMA_WRITE, pieces, remote)}.inlined();
@@ -166,6 +179,7 @@ class Batch : public detail::SendChain {
                                       std::uint32_t immediate) requires(T::kWrites) {
     return write_with_immediate(id, borrow(bytes), remote, immediate).inlined();
   }
+  /// The pieces one after the other, with an immediate.
   Request write_inline_with_immediate(std::uint64_t id,
                                       std::span<const std::span<const std::byte>> pieces,
                                       const RemoteSlice& remote,

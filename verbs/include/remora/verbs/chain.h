@@ -35,17 +35,21 @@ struct Chain {
 
   static std::unique_ptr<Chain> allocate(std::uint32_t capacity,
                                          std::uint32_t elements_per_request) noexcept;
+  /// Request `index`, below capacity; at capacity: the spare one.
   [[nodiscard]] WorkRequest* at(std::size_t index) const noexcept {
     return reinterpret_cast<WorkRequest*>(block.get() + index * stride_bytes);
   }
+  /// The inverse of at().
   [[nodiscard]] std::uint32_t index_of(const WorkRequest* request) const noexcept {
     return static_cast<std::uint32_t>(
         static_cast<std::size_t>(reinterpret_cast<const std::byte*>(request) - block.get()) /
         stride_bytes);
   }
+  /// The request in front of it. Not for the first one.
   [[nodiscard]] WorkRequest* before(WorkRequest* request) const noexcept {
     return reinterpret_cast<WorkRequest*>(reinterpret_cast<std::byte*>(request) - stride_bytes);
   }
+  /// Its gather list, of elements_per_request elements.
   [[nodiscard]] static ibv_sge* elements_of(WorkRequest* request) noexcept {
     return reinterpret_cast<ibv_sge*>(request + 1);
   }
@@ -64,6 +68,7 @@ struct Misuse {
   std::uint32_t size;  ///< of the batch, which takes no more
   std::uint64_t asked;
   std::uint64_t allowed;
+  /// What post() returns, as an error of `operation`.
   [[nodiscard]] Error error(Operation operation) const;
 };
 

@@ -28,6 +28,7 @@ enum class Opcode : std::uint32_t {
   kReceive = IBV_WC_RECV,
   kReceiveWriteImmediate = IBV_WC_RECV_RDMA_WITH_IMM,  ///< a receive used up by a peer's write
 };
+/// "send", "compare-swap", "receive-write-immediate" and so on; "other" for a value that is none.
 [[nodiscard]] std::string_view to_string(Opcode opcode) noexcept;
 
 /// One entry of a completion queue, exactly as the provider wrote it: polling copies nothing.
@@ -38,11 +39,13 @@ class Completion {
  public:
   /// The id given when the request was posted.
   [[nodiscard]] std::uint64_t id() const noexcept { return wc_.wr_id; }
+  /// True: the request succeeded.
   [[nodiscard]] bool ok() const noexcept { return wc_.status == IBV_WC_SUCCESS; }
   /// kSuccess, or why the request failed.
   [[nodiscard]] CompletionStatus status() const noexcept;
   /// The queue pair broke, and this request was flushed: whether it was executed is unknown.
   [[nodiscard]] bool flushed() const noexcept { return wc_.status == IBV_WC_WR_FLUSH_ERR; }
+  /// The operation. Only when ok().
   [[nodiscard]] Opcode opcode() const noexcept { return static_cast<Opcode>(wc_.opcode); }
   /// Whether a receive was used up. Only when ok().
   [[nodiscard]] bool is_receive() const noexcept { return (wc_.opcode & IBV_WC_RECV) != 0; }
@@ -74,6 +77,7 @@ class Completion {
 
   /// The entry itself, for fields that this class does not offer.
   [[nodiscard]] const ibv_wc& raw() const noexcept { return wc_; }
+  /// The same entry, for a provider to write.
   [[nodiscard]] ibv_wc& raw() noexcept { return wc_; }
 
  private:

@@ -53,6 +53,7 @@ class CompletionChannel {
   /// The same as `device.create_completion_channel()`. Errors: kProvider, kSystem (errno kept).
   [[nodiscard]] static Result<CompletionChannel> create(const Device& device);
 
+  /// True: made empty or moved from.
   [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
   /// Non-blocking; readable when an event waits. Borrowed: for poll and epoll only.
   [[nodiscard]] int event_fd() const noexcept;
@@ -65,6 +66,7 @@ class CompletionChannel {
   /// Borrowed.
   [[nodiscard]] ibv_comp_channel* raw() const noexcept;
 
+  /// True: both name the same channel.
   friend bool operator==(const CompletionChannel& a, const CompletionChannel& b) noexcept {
     return a.state_ == b.state_;
   }
@@ -98,6 +100,7 @@ enum class Notify : std::uint8_t {
   kAll,        ///< the next completion
   kSolicited,  ///< the next receive of a solicited message, or the next failure
 };
+/// "all" or "solicited".
 [[nodiscard]] std::string_view to_string(Notify notify) noexcept;
 
 /// See the top of this file. Copyable handle: the queue is destroyed with the last handle and the
@@ -114,7 +117,9 @@ class CompletionQueue {
   [[nodiscard]] static Result<CompletionQueue> create(const Device& device,
                                                       const CompletionQueueOptions& options);
 
+  /// True: made empty or moved from.
   [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
+  /// The device that it was made on; valid as long as this handle.
   [[nodiscard]] const Device& device() const noexcept;
   /// The depth that the device granted: at least the requested one.
   [[nodiscard]] std::uint32_t depth() const noexcept {
@@ -165,6 +170,7 @@ class CompletionQueue {
   /// The same queue if it was created with fields, otherwise null. Borrowed; never destroy it.
   [[nodiscard]] ibv_cq_ex* raw_extended() const noexcept;
 
+  /// True: both name the same queue.
   friend bool operator==(const CompletionQueue& a, const CompletionQueue& b) noexcept {
     return a.cq_ == b.cq_;
   }

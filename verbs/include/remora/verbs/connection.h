@@ -54,6 +54,7 @@ class PrivateData {
             bytes == nullptr ? 0 : std::min(length_bytes, bytes_.size()))} {
     if (length_bytes_ != 0) std::memcpy(bytes_.data(), bytes, length_bytes_);
   }
+  /// As long as the field that arrived; valid as long as this object.
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
     return {bytes_.data(), length_bytes_};
   }
@@ -65,6 +66,7 @@ class PrivateData {
 
 /// An event of the connection manager. Source: rdma_get_cm_event(3).
 struct ConnectionEvent {
+  /// The events. After kDisconnected, kDeviceRemoved or a failure the connection is over.
   enum class Kind : std::uint8_t {
     kEstablished,     ///< both sides may post; private_data is the acceptor's (client side)
     kRejected,        ///< refused by the peer, or no listener; private_data is the peer's
@@ -92,7 +94,9 @@ struct ConnectionEvent {
   /// (kProvider), kDisconnected and kDeviceRemoved (kConnectionLost). Others: kInternal.
   [[nodiscard]] Error error(const Address& peer) const;
 };
+/// "established", "time-wait exit" and so on.
 [[nodiscard]] std::string_view to_string(ConnectionEvent::Kind kind) noexcept;
+/// "rejected (status 28)".
 std::ostream& operator<<(std::ostream& out, const ConnectionEvent& event);
 
 /// Parameters of either side of a connection.
@@ -133,6 +137,7 @@ class Connection {
   /// The address of the queue pair is stable for the connection's life, also when the connection is
   /// moved.
   [[nodiscard]] QueuePair<Rc>& queue_pair() noexcept;
+  /// The same, for calls that change nothing.
   [[nodiscard]] const QueuePair<Rc>& queue_pair() const noexcept;
 
   /// The device of the route; valid as long as the connection.
@@ -140,9 +145,11 @@ class Connection {
   [[nodiscard]] std::uint8_t port() const noexcept;  ///< of the device, from 1
   /// Address and port of this end, and of the peer. Neither asks the kernel.
   [[nodiscard]] Address local_address() const noexcept;
+  /// Address and port of the peer. Does not ask the kernel.
   [[nodiscard]] Address peer_address() const noexcept;
   /// Reads and atomics in flight, as negotiated; known once established (server: once accepted).
   [[nodiscard]] std::uint8_t initiator_depth() const noexcept;
+  /// Reads and atomics in flight from the peer, as negotiated; known when initiator_depth() is.
   [[nodiscard]] std::uint8_t responder_depth() const noexcept;
 
   /// Moves the queue pair to ERR and tells the peer. Does not wait for the peer. It may be called

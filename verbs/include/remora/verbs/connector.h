@@ -92,8 +92,11 @@ class Connector {
   [[nodiscard]] std::uint8_t port() const noexcept;
   /// The two ends of the route that was resolved.
   [[nodiscard]] Gid local_gid() const noexcept;
+  /// The GID of the peer on that route.
   [[nodiscard]] Gid peer_gid() const noexcept;
+  /// Address and port of this end.
   [[nodiscard]] Address local_address() const noexcept;
+  /// Address and port of the peer.
   [[nodiscard]] Address peer_address() const noexcept;
 
   /// Borrowed, for instance for rdma_set_option; null when spent. Its event channel must not be

@@ -46,8 +46,11 @@ enum class AtomicSupport : std::uint8_t {
 enum class NodeType : std::uint8_t { kChannelAdapter, kSwitch, kRouter, kIwarp, kUsnic, kOther };
 /// The family of a device; RoCE is kInfiniBand. Source: ibv_device::transport_type.
 enum class TransportType : std::uint8_t { kInfiniBand, kIwarp, kUsnic, kOther };
+/// The words of the kind, for messages.
 [[nodiscard]] std::string_view to_string(AtomicSupport support) noexcept;
+/// The words of the kind, for messages.
 [[nodiscard]] std::string_view to_string(NodeType type) noexcept;
+/// The words of the kind, for messages.
 [[nodiscard]] std::string_view to_string(TransportType type) noexcept;
 
 /// The limits of a device. Source: ibv_query_device(3).
@@ -94,6 +97,7 @@ struct ExtendedDeviceAttributes {
   std::uint16_t max_cq_moderation_period_us = 0;
   std::uint32_t port_count = 0;  ///< also beyond 255
 };
+/// Several lines, one for each property.
 std::ostream& operator<<(std::ostream& out, const ExtendedDeviceAttributes& attributes);
 
 /// The logical state of a port: only kActive carries data. Source: ibv_query_port(3).
@@ -111,8 +115,11 @@ enum class PhysicalState : std::uint8_t {
   kErrorRecovery = 6,
   kPhyTest = 7,
 };
+/// The state in words, for messages.
 [[nodiscard]] std::string_view to_string(PortState state) noexcept;
+/// The state in words, for messages.
 [[nodiscard]] std::string_view to_string(PhysicalState state) noexcept;
+/// "InfiniBand", "Ethernet" or "unspecified".
 [[nodiscard]] std::string_view to_string(LinkLayer layer) noexcept;
 
 /// A port at the time of the query. Source: ibv_query_port(3).
@@ -133,6 +140,7 @@ struct PortAttributes {
   double lane_gigabits_per_s = 0.0;  ///< nominal; 0: unknown
   /// Of all lanes of the link; 0: unknown.
   [[nodiscard]] double gigabits_per_s() const noexcept { return width * lane_gigabits_per_s; }
+  /// True: the port carries data.
   [[nodiscard]] bool active() const noexcept { return state == PortState::kActive; }
 };
 
@@ -163,6 +171,7 @@ class Device {
   [[nodiscard]] static Result<Device> borrow(ibv_context* context,
                                              const Provider& provider = Provider::system());
 
+  /// True: made empty or moved from.
   [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
   /// The kernel's name, such as "mlx5_0"; valid as long as a copy of this handle.
   [[nodiscard]] std::string_view name() const noexcept;
@@ -174,6 +183,7 @@ class Device {
   [[nodiscard]] std::uint32_t completion_vector_count() const noexcept;
   /// iWARP, rather than InfiniBand or RoCE.
   [[nodiscard]] bool is_iwarp() const noexcept;
+  /// The family of the device. Does not ask it.
   [[nodiscard]] TransportType transport() const noexcept;
   /// Asks the driver. Errors: kUnsupported; kProvider (errno kept).
   [[nodiscard]] Result<ExtendedDeviceAttributes> query_extended() const;
@@ -204,6 +214,8 @@ class Device {
   [[nodiscard]] Result<ProtectionDomain> allocate_domain() const;
   /// See completion_queue.h, which must be included to call these two.
   [[nodiscard]] Result<CompletionChannel> create_completion_channel() const;
+  /// A queue of `options.depth` entries or more, which keeps the device open. Errors: as
+  /// CompletionQueue::create().
   [[nodiscard]] Result<CompletionQueue> create_completion_queue(
       const CompletionQueueOptions& options) const;
 
@@ -239,8 +251,11 @@ class DeviceEntry {
  public:
   /// The kernel's name, such as "mlx5_0"; valid as long as this entry.
   [[nodiscard]] std::string_view name() const noexcept { return device_->name; }
+  /// The device's GUID. Does not open it.
   [[nodiscard]] Guid guid() const noexcept;
+  /// The kind of the device. Does not open it.
   [[nodiscard]] NodeType node_type() const noexcept;
+  /// The family of the device. Does not open it.
   [[nodiscard]] TransportType transport() const noexcept;
   /// The kernel's index, stable while the device exists; -1 if the kernel has none.
   [[nodiscard]] int index() const noexcept;
@@ -270,9 +285,13 @@ std::ostream& operator<<(std::ostream& out, const DeviceEntry& entry);
 /// The devices of this host at the time of the call; at least one.
 class DeviceList {
  public:
+  /// Number of devices: 1 or more.
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+  /// The entries; valid as long as this list.
   [[nodiscard]] auto begin() const noexcept { return entries_.begin(); }
+  /// Behind the last entry.
   [[nodiscard]] auto end() const noexcept { return entries_.end(); }
+  /// `index` below size(); not checked.
   [[nodiscard]] const DeviceEntry& operator[](std::size_t index) const noexcept {
     return entries_[index];
   }

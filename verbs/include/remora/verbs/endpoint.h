@@ -44,6 +44,7 @@ struct Endpoint {
 
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
+/// "qp 17 psn 1 gid ... lid 0 mtu 1024".
 std::ostream& operator<<(std::ostream& out, const Endpoint& endpoint);
 
 /// The address of a datagram queue pair, for any peer.
@@ -74,6 +75,7 @@ struct DatagramEndpoint {
 
   friend bool operator==(const DatagramEndpoint&, const DatagramEndpoint&) = default;
 };
+/// "qp 17 qkey 1 gid ... lid 0 mtu 1024".
 std::ostream& operator<<(std::ostream& out, const DatagramEndpoint& endpoint);
 
 }  // namespace remora::verbs

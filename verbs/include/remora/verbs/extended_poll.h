@@ -53,11 +53,13 @@ enum class CompletionFields : std::uint32_t {
   kStandard =
       kLength | kImmediate | kQueuePair | kSourceQueuePair | kSourceLid | kServiceLevel | kPathBits,
 };
+/// All fields of both.
 [[nodiscard]] constexpr CompletionFields operator|(CompletionFields a,
                                                    CompletionFields b) noexcept {
   return static_cast<CompletionFields>(static_cast<std::uint32_t>(a) |
                                        static_cast<std::uint32_t>(b));
 }
+/// True: `all` has each field of `wanted`.
 [[nodiscard]] constexpr bool contains(CompletionFields all, CompletionFields wanted) noexcept {
   return (static_cast<std::uint32_t>(all) & static_cast<std::uint32_t>(wanted)) ==
          static_cast<std::uint32_t>(wanted);
@@ -70,12 +72,17 @@ enum class CompletionFields : std::uint32_t {
 /// failure only `id()`, `status()` and `vendor_error()` are defined.
 class ExtendedCompletion {
  public:
+  /// The number that the caller gave with the request.
   [[nodiscard]] std::uint64_t id() const noexcept { return queue_->wr_id; }
+  /// True: the operation succeeded.
   [[nodiscard]] bool ok() const noexcept { return queue_->status == IBV_WC_SUCCESS; }
+  /// The result of the operation. Defined also after a failure.
   [[nodiscard]] CompletionStatus status() const noexcept;
+  /// The operation. Only when ok().
   [[nodiscard]] Opcode opcode() const noexcept {
     return static_cast<Opcode>(queue_->read_opcode(queue_));
   }
+  /// As Completion::vendor_error.
   [[nodiscard]] std::uint32_t vendor_error() const noexcept {
     return queue_->read_vendor_err(queue_);
   }
@@ -97,9 +104,11 @@ class ExtendedCompletion {
   [[nodiscard]] std::optional<std::uint32_t> source_qp() const noexcept {
     return read(CompletionFields::kSourceQueuePair, queue_->read_src_qp);
   }
+  /// The LID of the sender.
   [[nodiscard]] std::optional<std::uint32_t> source_lid() const noexcept {
     return read(CompletionFields::kSourceLid, queue_->read_slid);
   }
+  /// The service level of the datagram.
   [[nodiscard]] std::optional<std::uint8_t> service_level() const noexcept {
     return read(CompletionFields::kServiceLevel, queue_->read_sl);
   }
@@ -153,13 +162,18 @@ class ExtendedPoll {
    public:
     using value_type = ExtendedCompletion;
     using difference_type = std::ptrdiff_t;
+    /// The current completion, until the next increment.
     const ExtendedCompletion& operator*() const noexcept { return poll_->current_; }
+    /// As operator*().
     const ExtendedCompletion* operator->() const noexcept { return &poll_->current_; }
+    /// Takes the next completion out of the queue.
     Iterator& operator++() {
       poll_->advance();
       return *this;
     }
+    /// The same; nothing of the former position is left to return.
     void operator++(int) { poll_->advance(); }
+    /// True: the queue has no further completion, or the poll failed.
     friend bool operator==(const Iterator& it, std::default_sentinel_t) noexcept {
       return it.poll_->empty();
     }
@@ -174,7 +188,9 @@ class ExtendedPoll {
   ExtendedPoll& operator=(ExtendedPoll&&) noexcept = default;
   ~ExtendedPoll() = default;
 
+  /// At the current completion: a poll has one pass.
   [[nodiscard]] Iterator begin() noexcept { return Iterator{this}; }
+  /// Behind the last completion.
   [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
   /// Whether there is no further completion.
   [[nodiscard]] bool empty() const noexcept { return started_ == nullptr || !more_; }

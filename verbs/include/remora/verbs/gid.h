@@ -31,8 +31,10 @@ struct Gid {
 
   /// From and to the structure of verbs, byte by byte.
   [[nodiscard]] static Gid from(const ibv_gid& raw) noexcept;
+  /// The 16 bytes as verbs has them.
   [[nodiscard]] ibv_gid raw() const noexcept;
 
+  /// True: a row without an address.
   [[nodiscard]] bool is_zero() const noexcept;
   /// ::ffff:a.b.c.d
   [[nodiscard]] bool is_ipv4_mapped() const noexcept;
@@ -46,6 +48,7 @@ struct Gid {
   friend bool operator==(const Gid&, const Gid&) = default;
 };
 
+/// As to_string().
 std::ostream& operator<<(std::ostream& out, const Gid& gid);
 
 /// Why packets from `from` cannot reach `to`, as far as the two addresses show it: kGidUnset,
@@ -54,6 +57,7 @@ std::ostream& operator<<(std::ostream& out, const Gid& gid);
 
 /// The kind of network to which a GID belongs. RoCE v2 packets are UDP over IP and may be routed.
 enum class GidType : std::uint8_t { kInfiniBand, kRoceV1, kRoceV2, kUnknown };
+/// "RoCE v2" and so on; "unknown type".
 [[nodiscard]] std::string_view to_string(GidType type) noexcept;
 
 /// One row of a device's GID table.
@@ -81,6 +85,7 @@ enum class GidVerdict : std::uint8_t {
   kOtherPort,       ///< not of GidPolicy::port
   kUnknownType,     ///< a type that verbs does not name
 };
+/// "taken", or "left: " and the reason.
 [[nodiscard]] std::string_view to_string(GidVerdict verdict) noexcept;
 
 /// The conditions of a choice.
@@ -120,6 +125,7 @@ class GidChoice {
   std::optional<std::size_t> taken_;
 };
 
+/// As to_string().
 std::ostream& operator<<(std::ostream& out, const GidChoice& choice);
 
 /// Rates `table` and takes the best entry. A pure function.

@@ -18,12 +18,14 @@ struct Guid {
   [[nodiscard]] constexpr std::uint32_t oui() const noexcept {
     return static_cast<std::uint32_t>(value >> 40);
   }
+  /// True: the device has none.
   [[nodiscard]] constexpr bool is_zero() const noexcept { return value == 0; }
   /// "5054:00ff:fe12:3456". Allocates.
   [[nodiscard]] std::string to_string() const;
 
   friend constexpr auto operator<=>(const Guid&, const Guid&) = default;
 };
+/// As to_string().
 std::ostream& operator<<(std::ostream& out, const Guid& guid);
 
 }  // namespace remora::verbs

@@ -37,6 +37,7 @@ class ConnectionRequest {
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept;
   /// Address and port of the peer, and of this end.
   [[nodiscard]] Address peer_address() const noexcept;
+  /// Address and port of this end.
   [[nodiscard]] Address local_address() const noexcept;
   /// The device on which the request arrived: the builder's domain must be of it.
   [[nodiscard]] const Device& device() const noexcept;
@@ -45,6 +46,7 @@ class ConnectionRequest {
   /// Reads and atomics that the peer wants to have in flight, and allows this side to have in
   /// flight.
   [[nodiscard]] std::uint8_t peer_initiator_depth() const noexcept { return peer_initiator_depth_; }
+  /// Reads and atomics that the peer allows this side to have in flight.
   [[nodiscard]] std::uint8_t peer_responder_depth() const noexcept { return peer_responder_depth_; }
 
   /// Post the first receives before accept(): the peer may send at once.

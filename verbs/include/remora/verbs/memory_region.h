@@ -45,6 +45,7 @@ enum class Advice : std::uint8_t {
   kPrefetchWrite,    ///< on-demand pages, for writing
   kPrefetchNoFault,  ///< pages that exist already, for reading
 };
+/// "prefetch" and so on.
 [[nodiscard]] std::string_view to_string(Advice advice) noexcept;
 
 /// See the top of this file. Move-only; keeps its domain. Destroying it deregisters the memory.
@@ -115,6 +116,7 @@ class MemoryRegion {
   /// The address at which slices begin: the bytes' own, or the iova under which they were
   /// registered.
   [[nodiscard]] std::uint64_t address() const noexcept { return iova_; }
+  /// Bytes that are registered.
   [[nodiscard]] std::uint64_t length_bytes() const noexcept { return mr_->length; }
   /// Empty for a dma-buf.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept {
@@ -123,6 +125,7 @@ class MemoryRegion {
   }
   /// The rights with which it was registered.
   [[nodiscard]] Access access() const noexcept { return access_; }
+  /// The domain that the region keeps alive; valid as long as the region.
   [[nodiscard]] const ProtectionDomain& domain() const noexcept { return mr_.get_deleter().domain; }
 
   /// `length_bytes` (at most 4 GiB - 1) from `offset_bytes`. If the bytes are not all inside the

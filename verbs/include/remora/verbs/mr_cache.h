@@ -51,6 +51,7 @@ enum class Invalidation : std::uint8_t {
   kAutomatic,  ///< changes of mappings are noticed; otherwise nothing is kept
   kExplicit,   ///< the caller calls invalidate() before it changes a mapping: cheaper hits
 };
+/// The reason in words, for messages.
 [[nodiscard]] std::string_view to_string(Invalidation invalidation) noexcept;
 
 /// How acquire() treats memory that cannot be kept.
@@ -58,6 +59,7 @@ enum class Unkept : std::uint8_t {
   kRegister,  ///< it is registered, for the one lease
   kRefuse,    ///< acquire() answers kUnsupported, and registers nothing
 };
+/// The reason in words, for messages.
 [[nodiscard]] std::string_view to_string(Unkept unkept) noexcept;
 
 /// The budgets and policies of a cache.
@@ -122,6 +124,7 @@ class MrLease {
   MrLease& operator=(const MrLease&) = delete;
   ~MrLease() { drop(); }
 
+  /// True: it holds no registration.
   [[nodiscard]] bool empty() const noexcept { return registration_ == nullptr; }
   /// The requested bytes; the registration may be longer.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }

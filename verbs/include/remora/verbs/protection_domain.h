@@ -41,7 +41,9 @@ class ProtectionDomain {
     return base_ == nullptr ? *this : ProtectionDomain{base_, device_};
   }
 
+  /// True: made empty or moved from.
   [[nodiscard]] bool empty() const noexcept { return domain_ == nullptr; }
+  /// The device that it was made on; valid as long as this handle.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
 
   /// The same as `MemoryRegion::register_bytes`; include memory_region.h to call it.
@@ -51,6 +53,7 @@ class ProtectionDomain {
   /// Borrowed; never deallocate it.
   [[nodiscard]] ibv_pd* raw() const noexcept { return domain_.get(); }
 
+  /// True: both name the same domain.
   friend bool operator==(const ProtectionDomain& a, const ProtectionDomain& b) noexcept {
     return a.domain_ == b.domain_;
   }

@@ -52,6 +52,7 @@ struct QueuePairCapabilities {
   std::uint32_t receive_sge = 0;    ///< slices of a receive
   std::uint32_t inline_bytes = 0;   ///< the longest inline request
 };
+/// "sends 64 receives 16 slices 1/1 inline 0".
 std::ostream& operator<<(std::ostream& out, const QueuePairCapabilities& capabilities);
 
 /// Every option of a queue pair. An absent optional value means: the value that the connection
@@ -120,16 +121,24 @@ std::ostream& print_queue_pair(std::ostream& out, const ibv_qp* pair,
 /// The base of the typed classes below; applications use those.
 class QueuePairCore {
  public:
+  /// A pair in RESET. Errors: as QueuePairBuilder::create().
   static Result<QueuePairCore> create(const ProtectionDomain& domain,
                                       const CompletionQueue& send_queue,
                                       const CompletionQueue& receive_queue,
                                       const QueuePairOptions& options, ibv_qp_type type);
+  /// One step with the structure and mask of verbs. Errors: as QueuePair::modify().
   Status modify(ibv_qp_attr& attributes, int mask) const;
+  /// One step. Errors: as QueuePair::modify().
   Status modify(const QueuePairAttributes& attributes) const;
+  /// Every attribute. Errors: kProvider (errno kept).
   [[nodiscard]] Result<QueuePairAttributes> query_all() const;
+  /// As QueuePair::allocate_window().
   [[nodiscard]] Result<MemoryWindow> allocate_window() const;
+  /// Asks the kernel. Errors: kProvider (errno kept).
   [[nodiscard]] Result<QueuePairState> query_state() const;
+  /// The attributes of `mask`. Errors: kProvider (errno kept).
   [[nodiscard]] Result<ibv_qp_attr> query(int mask) const;
+  /// The domain that the pair keeps alive; valid as long as the pair.
   [[nodiscard]] const ProtectionDomain& domain() const noexcept { return qp_.get_deleter().domain; }
 
   struct Destroy {  ///< holds the parents, so a queue pair always goes before them
@@ -139,6 +148,7 @@ class QueuePairCore {
     SharedReceiveQueue shared_receive_queue;
     /// freed first: a bound window would hold the pair for long
     std::shared_ptr<WindowSet> windows;
+    /// Frees the windows, then destroys `pair`.
     void operator()(ibv_qp* pair) const noexcept;
   };
   std::unique_ptr<ibv_qp, Destroy> qp_;
@@ -159,6 +169,7 @@ struct ConnectionState;
 /// RTR and RTS of a prepared queue pair.
 Status connect(const QueuePairCore& core, bool reliable, const QueuePairOptions& options,
                const Endpoint& local, const Endpoint& remote);
+/// RTR and RTS of a datagram queue pair, which has no peer. Errors: kProvider (errno kept).
 Status activate(const QueuePairCore& core, const QueuePairOptions& options);
 
 }  // namespace detail
@@ -208,9 +219,11 @@ class QueuePair {
   }
   /// The parents that the pair keeps alive; valid as long as the pair.
   [[nodiscard]] const ProtectionDomain& domain() const noexcept { return core_.domain(); }
+  /// The queue of the completions of sends; kept alive by the pair.
   [[nodiscard]] const CompletionQueue& send_queue() const noexcept {
     return core_.qp_.get_deleter().send_queue;
   }
+  /// The queue of the completions of receives; kept alive by the pair.
   [[nodiscard]] const CompletionQueue& receive_queue() const noexcept {
     return core_.qp_.get_deleter().receive_queue;
   }
@@ -273,58 +286,88 @@ class QueuePairBuilder {
         send_queue_{std::move(send_queue)},
         receive_queue_{std::move(receive_queue)} {}
 
+  /// Requests that may be posted and not completed. Default 64.
   QueuePairBuilder& send_depth(std::uint32_t n) { return options_.send_depth = n, *this; }
+  /// Receives that may be posted and not completed. Default 16.
   QueuePairBuilder& receive_depth(std::uint32_t n) { return options_.receive_depth = n, *this; }
+  /// Slices of a send, write or read. Default 1.
   QueuePairBuilder& send_sge(std::uint32_t n) { return options_.send_sge = n, *this; }
+  /// Slices of a receive. Default 1.
   QueuePairBuilder& receive_sge(std::uint32_t n) { return options_.receive_sge = n, *this; }
+  /// The longest request that may be inline, in bytes. Default 0.
   QueuePairBuilder& inline_bytes(std::uint32_t n) { return options_.inline_bytes = n, *this; }
+  /// Requests of the pair's own batch storage. 0: the lesser of the depth and 64.
   QueuePairBuilder& batch_requests(std::uint32_t n) { return options_.batch_requests = n, *this; }
+  /// True: every request completes, whatever it says. Default false.
   QueuePairBuilder& signal_all(bool on) { return options_.signal_all = on, *this; }
+  /// Borrowed, and never read: ibv_qp::qp_context. Default null.
   QueuePairBuilder& context(void* pointer) { return options_.context = pointer, *this; }
+  /// Rights of peers. Default: every remote right that the device supports.
   QueuePairBuilder& access(Access rights) requires(T::kConnected) {
     return options_.access = rights, *this;
   }
+  /// Datagrams with another key are dropped.
   QueuePairBuilder& qkey(std::uint32_t key) requires(!T::kConnected) {
     return options_.qkey = key, *this;
   }
+  /// The pair takes its receives from `queue`, and keeps it alive.
   QueuePairBuilder& shared_receive_queue(SharedReceiveQueue queue) {
     return options_.shared_receive_queue = std::move(queue), *this;
   }
+  /// Port of the device, from 1, without the connection manager. Default 1.
   QueuePairBuilder& port(std::uint8_t number) { return options_.port = number, *this; }
+  /// Row of the partition table. Default 0, or that of the route.
   QueuePairBuilder& pkey_index(std::uint16_t n) { return options_.pkey_index = n, *this; }
+  /// Row of the GID table. Default: Device::choose_gid(), or that of the route.
   QueuePairBuilder& gid_index(std::uint32_t n) { return options_.gid_index = n, *this; }
+  /// Path MTU. Default: the port's active one, or the peer's.
   QueuePairBuilder& mtu(ibv_mtu value) { return options_.mtu = value, *this; }
+  /// First packet sequence number, 24 bits. Default: random.
   QueuePairBuilder& psn(std::uint32_t value) { return options_.psn = value, *this; }
+  /// Acknowledgement time-out, 4.096 us * 2^code, at most 31; 0: none. Default 14.
   QueuePairBuilder& timeout(std::uint8_t code) requires(T::kReliable) {
     return options_.timeout = code, *this;
   }
+  /// Raises the connection manager's time-out to this code, at most 31.
   QueuePairBuilder& timeout_at_least(std::uint8_t code) requires(T::kReliable) {
     return options_.timeout_at_least = code, *this;
   }
+  /// Retries without an acknowledgement, 0 to 7. Default 7.
   QueuePairBuilder& retry_count(std::uint8_t n) requires(T::kReliable) {
     return options_.retry_count = n, *this;
   }
+  /// Retries when the peer has no receive, 0 to 7; 7: without end. Default 6.
   QueuePairBuilder& rnr_retry_count(std::uint8_t n) requires(T::kReliable) {
     return options_.rnr_retry_count = n, *this;
   }
+  /// The coded time for which the peer waits in that case, 0 to 31. Default 12 (0.64 ms).
   QueuePairBuilder& min_rnr_timer(std::uint8_t code) requires(T::kReliable) {
     return options_.min_rnr_timer = code, *this;
   }
+  /// Reads and atomics in flight from this side. Default: the device's maximum.
   QueuePairBuilder& initiator_depth(std::uint8_t n) requires(T::kReliable) {
     return options_.initiator_depth = n, *this;
   }
+  /// Reads and atomics in flight from the peer. Default: the device's maximum.
   QueuePairBuilder& responder_depth(std::uint8_t n) requires(T::kReliable) {
     return options_.responder_depth = n, *this;
   }
+  /// 0 to 15. Default: that of the route, or 0.
   QueuePairBuilder& service_level(std::uint8_t n) { return options_.service_level = n, *this; }
+  /// Of the global header. Default: that of the route, or 0.
   QueuePairBuilder& traffic_class(std::uint8_t n) { return options_.traffic_class = n, *this; }
+  /// Of the global header. Default: that of the route, or 64.
   QueuePairBuilder& hop_limit(std::uint8_t n) { return options_.hop_limit = n, *this; }
+  /// Of the global header, 20 bits. Default: that of the route, or 0.
   QueuePairBuilder& flow_label(std::uint32_t n) { return options_.flow_label = n, *this; }
 
   /// The options so far, and the parents.
   [[nodiscard]] const QueuePairOptions& options() const noexcept { return options_; }
+  /// The domain that the pair keeps alive; valid as long as the pair.
   [[nodiscard]] const ProtectionDomain& domain() const noexcept { return domain_; }
+  /// The queue of the completions of sends; kept alive by the pair.
   [[nodiscard]] const CompletionQueue& send_queue() const noexcept { return send_queue_; }
+  /// The queue of the completions of receives; kept alive by the pair.
   [[nodiscard]] const CompletionQueue& receive_queue() const noexcept { return receive_queue_; }
 
   /// Creates the queue pair, in state INIT. Errors: kInvalidArgument (parents of different devices,

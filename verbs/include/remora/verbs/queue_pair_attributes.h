@@ -24,6 +24,7 @@ namespace remora::verbs {
 
 /// The states of a queue pair. Source: ibv_modify_qp(3).
 enum class QueuePairState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr, kUnknown };
+/// "RESET", "INIT" and so on; "unknown".
 [[nodiscard]] std::string_view to_string(QueuePairState state) noexcept;
 
 /// Attributes of a queue pair; QueuePairOptions has the ranges of those with the same names.

@@ -40,6 +40,7 @@ class BasicReceiveBatch {
 
   /// Receives that are not posted yet.
   [[nodiscard]] std::uint32_t size() const noexcept { return count_; }
+  /// True: the storage has no room for a further receive.
   [[nodiscard]] bool full() const noexcept { return count_ == chain_->capacity; }
 
   /// One ibv_post_recv, or ibv_post_srq_recv. Errors: as for Batch::post.

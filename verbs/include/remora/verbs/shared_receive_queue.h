@@ -42,6 +42,7 @@ struct SharedReceiveQueueAttributes {
 };
 /// "receives 64 slices 1", and the limit of the attributes.
 std::ostream& operator<<(std::ostream& out, const SharedReceiveQueueOptions& options);
+/// "receives 64 slices 1", and the limit.
 std::ostream& operator<<(std::ostream& out, const SharedReceiveQueueAttributes& attributes);
 
 /// See the top of this file. Copyable handle.
@@ -56,7 +57,9 @@ class SharedReceiveQueue {
   [[nodiscard]] static Result<SharedReceiveQueue> create(
       const ProtectionDomain& domain, const SharedReceiveQueueOptions& options = {});
 
+  /// True: made empty or moved from.
   [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
+  /// The domain that the queue keeps alive; valid as long as this handle.
   [[nodiscard]] const ProtectionDomain& domain() const noexcept;
 
   /// Begins a chain of receives in the queue's own storage.
@@ -78,6 +81,7 @@ class SharedReceiveQueue {
   /// Borrowed; never destroy it.
   [[nodiscard]] ibv_srq* raw() const noexcept;
 
+  /// True: both name the same queue.
   friend bool operator==(const SharedReceiveQueue& a, const SharedReceiveQueue& b) noexcept {
     return a.state_ == b.state_;
   }

@@ -40,9 +40,13 @@ class LocalSlice {
     return unchecked(UINT64_MAX, 0, 0);
   }
 
+  /// False: invalid(), the result of a slice that was out of bounds.
   [[nodiscard]] constexpr bool valid() const noexcept { return element_.addr != UINT64_MAX; }
+  /// The first byte, in this process.
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return element_.addr; }
+  /// Number of bytes.
   [[nodiscard]] constexpr std::uint32_t length_bytes() const noexcept { return element_.length; }
+  /// The key of the registration, for this side's device.
   [[nodiscard]] constexpr std::uint32_t lkey() const noexcept { return element_.lkey; }
 
   /// `length_bytes` bytes from `offset_bytes`; invalid() when they are not all inside.
@@ -88,9 +92,13 @@ class RemoteSlice {
   /// No bytes, at the only address that cannot be valid.
   [[nodiscard]] static constexpr RemoteSlice invalid() noexcept { return {UINT64_MAX, 0, 0}; }
 
+  /// False: invalid(), the result of a slice that was out of bounds.
   [[nodiscard]] constexpr bool valid() const noexcept { return address_ != UINT64_MAX; }
+  /// The first byte, in the peer's address space.
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
+  /// Number of bytes.
   [[nodiscard]] constexpr std::uint64_t length_bytes() const noexcept { return length_bytes_; }
+  /// The key of the registration, for the peer's device.
   [[nodiscard]] constexpr std::uint32_t rkey() const noexcept { return rkey_; }
 
   /// `length_bytes` bytes from `offset_bytes`; invalid() when they are not all inside.

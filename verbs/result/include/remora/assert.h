@@ -18,6 +18,7 @@ namespace remora::detail {
 inline constexpr bool kHotAssertions =
     REMORA_ADDRESS_SANITIZER == 1 || REMORA_THREAD_SANITIZER == 1;
 
+/// Writes the invariant and its place to stderr and aborts.
 [[noreturn, gnu::cold, gnu::noinline]] inline void assertion_failed(const char* invariant,
                                                                     const char* file,
                                                                     int line) noexcept {

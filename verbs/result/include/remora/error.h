@@ -31,6 +31,7 @@ class Operation {
 
   /// The name of the call; valid until the end of the program.
   [[nodiscard]] constexpr std::string_view text() const noexcept { return text_; }
+  /// True: the same name, by its characters.
   friend constexpr bool operator==(Operation a, Operation b) noexcept {
     return a.text() == b.text();
   }

@@ -119,6 +119,7 @@ enum class CompletionStatus : std::uint8_t {
   kGeneral = 21,
 };
 
+/// The code in words, as messages have it.
 [[nodiscard]] constexpr std::string_view to_string(Code code) noexcept {
   switch (code) {
     case Code::kInvalidArgument: return "invalid argument";
@@ -153,6 +154,7 @@ enum class CompletionStatus : std::uint8_t {
   return "unknown code";
 }
 
+/// The reason in words, as messages have it; "none" for kNone.
 [[nodiscard]] constexpr std::string_view to_string(Reason reason) noexcept {
   switch (reason) {
     case Reason::kNone: return "none";
@@ -199,6 +201,7 @@ enum class CompletionStatus : std::uint8_t {
   return "unknown reason";
 }
 
+/// The status in words, as messages have it.
 [[nodiscard]] constexpr std::string_view to_string(CompletionStatus status) noexcept {
   switch (status) {
     case CompletionStatus::kSuccess: return "success";

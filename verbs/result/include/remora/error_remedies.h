@@ -39,6 +39,7 @@ namespace remora::detail {
          "service unit, or --ulimit memlock=-1 for its container";
 }
 
+/// What to do about an error with this reason, for its message; empty: no remedy is known.
 [[nodiscard]] constexpr std::string_view remedy_of(Reason reason) noexcept {
   switch (reason) {
     case Reason::kPoolFull:
@@ -319,6 +320,7 @@ inline constexpr std::string_view kRemedyOfZone =
   return code == Code::kNotFound ? remedy_of_missing(operation) : std::string_view{};
 }
 
+/// What to do about an error with this code alone; empty: no remedy is known.
 [[nodiscard]] constexpr std::string_view remedy_of(Code code) noexcept {
   switch (code) {
     case Code::kAddressInUse:

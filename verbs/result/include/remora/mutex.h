@@ -57,8 +57,11 @@ class REMORA_CAPABILITY("mutex") Mutex {
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
+  /// Blocks until the mutex is free. Not from the thread that holds it.
   void lock() REMORA_ACQUIRE() { mutex_.lock(); }
+  /// Only from the thread that holds it.
   void unlock() REMORA_RELEASE() { mutex_.unlock(); }
+  /// Never blocks. True: this thread holds the mutex.
   [[nodiscard]] bool try_lock() REMORA_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
   /// Tells clang that the mutex is held here. Does nothing.
   void assert_held() const noexcept REMORA_ASSERT_CAPABILITY(this) {}
@@ -72,6 +75,7 @@ class REMORA_CAPABILITY("mutex") Mutex {
 /// Holds a Mutex until the end of a scope. May be unlocked and locked again meanwhile.
 class REMORA_SCOPED_CAPABILITY MutexLock {
  public:
+  /// Blocks until `mutex` is free, which must outlive this object.
   explicit MutexLock(Mutex& mutex) REMORA_ACQUIRE(mutex) : lock_{mutex.native()} {}
   /// Holds a mutex that the caller has locked, for example by try_lock().
   MutexLock(Mutex& mutex, std::adopt_lock_t adopt) REMORA_REQUIRES(mutex)
@@ -80,7 +84,9 @@ class REMORA_SCOPED_CAPABILITY MutexLock {
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
 
+  /// Locks again after unlock(). Blocks.
   void lock() REMORA_ACQUIRE() { lock_.lock(); }
+  /// Gives the mutex free before the end of the scope.
   void unlock() REMORA_RELEASE() { lock_.unlock(); }
   /// For waits that Condition does not offer, such as those that end with a stop token.
   [[nodiscard]] std::unique_lock<std::mutex>& native() noexcept { return lock_; }
@@ -92,10 +98,14 @@ class REMORA_SCOPED_CAPABILITY MutexLock {
 /// A std::condition_variable that waits with a MutexLock. The predicate runs with it held.
 class Condition {
  public:
+  /// Wakes one of the threads that wait.
   void notify_one() noexcept { condition_.notify_one(); }
+  /// Wakes all threads that wait.
   void notify_all() noexcept { condition_.notify_all(); }
 
+  /// Blocks until a notification; may return without one.
   void wait(MutexLock& lock) { condition_.wait(lock.native()); }
+  /// Blocks until `predicate` is true.
   template <typename Predicate>
   void wait(MutexLock& lock, Predicate predicate) {
     condition_.wait(lock.native(), std::move(predicate));
@@ -106,16 +116,19 @@ class Condition {
                   Predicate predicate) {
     return condition_.wait_until(lock.native(), deadline, std::move(predicate));
   }
+  /// Blocks until a notification or `deadline`; may return without either.
   template <typename Clock, typename Duration>
   std::cv_status wait_until(MutexLock& lock,
                             const std::chrono::time_point<Clock, Duration>& deadline) {
     return condition_.wait_until(lock.native(), deadline);
   }
+  /// The value of the predicate at the end; false: `time` passed before it was true.
   template <typename Rep, typename Period, typename Predicate>
   bool wait_for(MutexLock& lock, const std::chrono::duration<Rep, Period>& time,
                 Predicate predicate) {
     return condition_.wait_for(lock.native(), time, std::move(predicate));
   }
+  /// Blocks until a notification, for `time` at most; may return earlier.
   template <typename Rep, typename Period>
   std::cv_status wait_for(MutexLock& lock, const std::chrono::duration<Rep, Period>& time) {
     return condition_.wait_for(lock.native(), time);

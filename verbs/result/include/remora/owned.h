@@ -23,6 +23,7 @@ namespace remora::detail {
 /// the data path, written in the child's only thread before fork(2) returns.
 [[gnu::visibility("default")]] inline constinit std::atomic<std::uint32_t> g_process{1};
 
+/// The count of forks of this process, as Owned stores it.
 [[nodiscard, gnu::always_inline]] inline std::uint32_t this_process() noexcept {
   return g_process.load(std::memory_order_relaxed);
 }
@@ -73,9 +74,12 @@ class Owned {
  public:
   using element_type = typename Pointer::element_type;
 
+  /// Empty: equal to null in every process.
   Owned() noexcept = default;
+  /// Empty.
   // NOLINTNEXTLINE(google-explicit-constructor): stands in for the pointer.
   Owned(std::nullptr_t) noexcept {}
+  /// Takes `pointer`, as made by this process.
   // NOLINTNEXTLINE(google-explicit-constructor)
   Owned(Pointer pointer) noexcept
       : pointer_{std::move(pointer)}, made_in_{pointer_ == nullptr ? 0 : made_here()} {}
@@ -108,10 +112,12 @@ class Owned {
     made_in_ = 0;
   }
 
+  /// True: empty, or made by another process.
   [[nodiscard, gnu::always_inline]] friend bool operator==(const Owned& owned,
                                                            std::nullptr_t) noexcept {
     return owned.made_in_ != this_process();
   }
+  /// False: as operator==().
   [[nodiscard]] explicit operator bool() const noexcept { return *this != nullptr; }
   /// Whether a parent process made the object.
   [[nodiscard]] bool foreign() const noexcept {
@@ -124,7 +130,9 @@ class Owned {
   }
   /// Only if it is not null.
   [[nodiscard]] element_type* operator->() const noexcept { return pointer_.get(); }
+  /// Only if it is not null; not checked.
   [[nodiscard]] element_type& operator*() const noexcept { return *pointer_; }
+  /// The pointer itself, also in a process that has not made it.
   [[nodiscard]] const Pointer& pointer() const noexcept { return pointer_; }
   /// Another pointer that was made in the same process as this one.
   template <typename Other>
@@ -152,10 +160,12 @@ using OwnedUnique = Owned<std::unique_ptr<T, Deleter>>;
 template <typename T>
 class PerProcess {
  public:
+  /// The object is made at the first get().
   constexpr PerProcess() noexcept = default;
   PerProcess(const PerProcess&) = delete;
   PerProcess& operator=(const PerProcess&) = delete;
 
+  /// The object of this process. In a child of fork(2) the first call makes a new one.
   [[nodiscard]] T& get() {
     Node* first = first_.load(std::memory_order_acquire);
     if (first != nullptr && first->made_in == this_process()) return first->value;

@@ -44,8 +44,10 @@ namespace detail {
 /// Two functions, of which each source file uses one: so a program may have source files with and
 /// without exceptions.
 #if defined(__cpp_exceptions)
+/// Throws Exception.
 [[noreturn, gnu::cold]] inline void throw_error(const Error& error) { throw Exception{error}; }
 #else
+/// Writes the error's text to stderr and aborts.
 [[noreturn, gnu::cold]] inline void end_program(const Error& error) noexcept {
   std::fprintf(stderr, "remora: value() of an error: %s\n", error.message().c_str());
   std::abort();
@@ -73,12 +75,16 @@ class [[nodiscard]] Result {
  public:
   using value_type = T;
 
+  /// Success, with a value.
   // NOLINTNEXTLINE(google-explicit-constructor): functions return plain values and errors.
   Result(T value) : state_{std::move(value)} {}
+  /// Failure.
   // NOLINTNEXTLINE(google-explicit-constructor)
   Result(const Error& error) : state_{tl::unexpect, error} {}
 
+  /// True: there is a value.
   [[nodiscard]] bool ok() const noexcept { return state_.has_value(); }
+  /// As ok().
   explicit operator bool() const noexcept { return ok(); }
 
   /// Only when !ok().
@@ -87,14 +93,20 @@ class [[nodiscard]] Result {
   /// The value; throws on an error (see above). Always inline, so that a source with exceptions and
   /// one without them do not share these functions.
   [[gnu::always_inline]] T& value() & { return check(), *state_; }
+  /// As above.
   [[gnu::always_inline]] const T& value() const& { return check(), *state_; }
+  /// As above; moves the value out.
   [[gnu::always_inline]] T value() && { return check(), std::move(*state_); }
 
   /// The value. Only when ok().
   T& operator*() & noexcept { return *state_; }
+  /// As above.
   const T& operator*() const& noexcept { return *state_; }
+  /// As above; the value may be moved out.
   T&& operator*() && noexcept { return std::move(*state_); }
+  /// A member of the value. Only when ok().
   T* operator->() noexcept { return &*state_; }
+  /// As above.
   const T* operator->() const noexcept { return &*state_; }
 
  private:
@@ -110,11 +122,15 @@ class [[nodiscard]] Result<void> {
  public:
   using value_type = void;
 
+  /// Success.
   Result() noexcept = default;
+  /// Failure.
   // NOLINTNEXTLINE(google-explicit-constructor)
   Result(const Error& error) : state_{tl::unexpect, error} {}
 
+  /// True: success.
   [[nodiscard]] bool ok() const noexcept { return state_.has_value(); }
+  /// As ok().
   explicit operator bool() const noexcept { return ok(); }
   /// Only when !ok().
   [[nodiscard]] const Error& error() const noexcept { return state_.error(); }

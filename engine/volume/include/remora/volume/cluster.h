@@ -46,15 +46,21 @@ class Cluster {
   /// Makes no request yet. Errors: open_store().
   static Result<Cluster> open(const VolumeUri& uri, const StoreOptions& options = {},
                               std::chrono::nanoseconds limit = kLimit);
+  /// `name`: of the cluster in the store. `limit`: of each request. Makes no request.
   Cluster(std::shared_ptr<MetadataStore> store, std::string name,
           std::chrono::nanoseconds limit = kLimit);
 
+  /// The cluster's name in its store.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  /// Borrowed from this handle.
   [[nodiscard]] MetadataStore& store() const noexcept { return *store_; }
+  /// The store, to share it beyond the life of this handle.
   [[nodiscard]] const std::shared_ptr<MetadataStore>& shared_store() const noexcept {
     return store_;
   }
+  /// The names of the cluster's keys.
   [[nodiscard]] const Keys& keys() const noexcept { return keys_; }
+  /// Time limit of each request to the store.
   [[nodiscard]] std::chrono::nanoseconds limit() const noexcept { return limit_; }
 
   /// The generation; makes one if the cluster has none. Errors beside the above: kBusy.
@@ -82,6 +88,7 @@ class Cluster {
 
 /// The text of the generation's value, and back.
 [[nodiscard]] std::string generation_json(std::uint64_t generation);
+/// Errors: as parse_server() (records.h).
 Result<std::uint64_t> parse_generation(std::string_view key, std::string_view json);
 
 }  // namespace remora::volume

@@ -18,6 +18,7 @@
 
 namespace remora::volume {
 
+/// The parameters of create_volume().
 struct VolumeSpec {
   std::string name{};
   std::uint64_t size_bytes = 0;      ///< a multiple of block_bytes
@@ -61,6 +62,7 @@ Managed<VolumeRecord> resize_volume(const Cluster& cluster, const Engine& engine
                                     std::string_view name, std::uint64_t size_bytes,
                                     const Progress& progress = {});
 
+/// What remove_volume() does about regions that are open or out of reach.
 struct RemoveOptions {
   /// Removes regions that are open too.
   bool while_open = false;

@@ -58,23 +58,27 @@ struct Change {
 /// The most compares, and the most changes, of one transaction (etcd: --max-txn-ops).
 inline constexpr std::size_t kTransactionMax = 120;
 
+/// Changes that apply together, if all compares hold; each list has at most kTransactionMax.
 struct Transaction {
   std::vector<Compare> compares{};
   std::vector<Change> changes{};
 };
 
+/// What has become of a transaction that was sent.
 enum class Outcome : std::uint8_t {
   kApplied,
   kRefused,  ///< a condition did not hold; nothing has changed
   kUnknown   ///< it was sent and no answer came: applied, not applied, or applied later
 };
 
+/// The answer to a transaction that was sent.
 struct Committed {
   Outcome outcome = Outcome::kUnknown;
   std::uint64_t revision = 0;    ///< of the store; 0 if unknown
   std::optional<Error> cause{};  ///< of kUnknown
 };
 
+/// A store: see the top of this file for limits, errors and thread safety.
 class MetadataStore {
  public:
   virtual ~MetadataStore() = default;

@@ -12,6 +12,7 @@
 
 namespace remora::volume {
 
+/// What is to be placed, and where it may be.
 struct PlacementRequest {
   std::uint64_t groups = 0;
   std::uint64_t group_bytes = 0;  ///< of one member, in whole pages of a pool
@@ -30,6 +31,7 @@ struct DomainRoom {
   std::uint64_t missing_bytes = 0;  ///< to place all groups, with the load spread evenly
 };
 
+/// The servers of each group, or why there are none.
 struct Placement {
   /// [group][copy]: index in the list of servers that was given. Empty: it does not fit.
   std::vector<std::vector<std::size_t>> groups{};
@@ -37,6 +39,7 @@ struct Placement {
   std::vector<DomainRoom> rooms{};
   std::uint32_t domains_needed = 0;
 
+  /// False: `rooms` says what is missing.
   [[nodiscard]] bool fits() const noexcept { return !groups.empty(); }
   /// What is missing, in one line: "rack1: 2 GiB free, 1 GiB missing; ...".
   [[nodiscard]] std::string missing() const;

@@ -50,6 +50,7 @@ struct ServerRecord {
   friend bool operator==(const ServerRecord&, const ServerRecord&) = default;
 };
 
+/// How the groups of a volume keep its bytes.
 enum class Kind : std::uint8_t {
   kStriped,  ///< one copy; many writers, atomics
   kMirror    ///< `copies` copies; one claimed writer
@@ -66,6 +67,7 @@ enum class VolumeState : std::uint8_t {
 /// "creating", "ready" or "removing".
 [[nodiscard]] std::string_view to_string(VolumeState state) noexcept;
 
+/// A volume.
 struct VolumeRecord {
   std::string name{};
   std::uint64_t id = 0;
@@ -91,6 +93,7 @@ struct VolumeRecord {
   friend bool operator==(const VolumeRecord&, const VolumeRecord&) = default;
 };
 
+/// Whether a member has all bytes of its group.
 enum class MemberState : std::uint8_t { kInSync, kSyncing };
 /// "in_sync" or "syncing".
 [[nodiscard]] std::string_view to_string(MemberState state) noexcept;
@@ -132,14 +135,19 @@ struct GroupRecord {
 /// A random number that is not 0: ids, incarnations, nonces.
 [[nodiscard]] std::uint64_t random_number();
 
+/// The record as parse_server() reads it, in one line.
 [[nodiscard]] std::string to_json(const ServerRecord& record);
+/// The record as parse_volume() reads it, in one line.
 [[nodiscard]] std::string to_json(const VolumeRecord& record);
+/// The record as parse_group() reads it, in one line.
 [[nodiscard]] std::string to_json(const GroupRecord& record);
 
 /// `key` is the subject of errors. Errors: kUnsupported (another version), kProtocol (no such
 /// record; the subject has the member that is wrong).
 Result<ServerRecord> parse_server(std::string_view key, std::string_view json);
+/// As parse_server().
 Result<VolumeRecord> parse_volume(std::string_view key, std::string_view json);
+/// As parse_server().
 Result<GroupRecord> parse_group(std::string_view key, std::string_view json);
 
 }  // namespace remora::volume

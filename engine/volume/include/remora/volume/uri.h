@@ -24,8 +24,10 @@ inline constexpr std::string_view kFileCluster = "local";
 inline constexpr std::uint16_t kEtcdPort = 2379;
 inline constexpr std::size_t kEndpointsMax = 16;
 
+/// Where a cluster keeps its records.
 enum class StoreKind : std::uint8_t { kEtcd, kFile };
 
+/// The parts of a URI.
 struct VolumeUri {
   StoreKind store = StoreKind::kEtcd;
   std::vector<std::string> endpoints{};  ///< etcd: "http://HOST:PORT" or "https://HOST:PORT"

@@ -82,15 +82,22 @@ class Volume {
   /// Reads the layout first. Errors: also those of Cluster::layout().
   static Result<Volume> open(const Engine& engine, const Cluster& cluster, std::string_view name,
                              const VolumeOptions& options = {});
+  /// For open().
   explicit Volume(std::shared_ptr<detail::VolumeCore> core) noexcept;
 
+  /// As the layout had it when the volume was opened. Borrowed from this handle.
   [[nodiscard]] const VolumeRecord& record() const noexcept;
+  /// Bytes of the address space; 0: moved from.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return record().size_bytes; }
+  /// The unit of Block; 0: moved from.
   [[nodiscard]] std::uint64_t block_bytes() const noexcept { return record().block_bytes; }
+  /// Whole blocks of the address space; 0: moved from.
   [[nodiscard]] std::uint64_t block_count() const noexcept {
     return block_bytes() == 0 ? 0 : size_bytes() / block_bytes();  // 0: moved from
   }
+  /// The rights of the grants on the regions.
   [[nodiscard]] Rights rights() const noexcept;
+  /// One entry for each group, as it is at the moment. Allocates.
   [[nodiscard]] std::vector<GroupState> groups() const;
 
   /// Errors: kInvalidArgument (depth), kOutOfMemory.
@@ -102,9 +109,13 @@ class Volume {
   /// longer one uses a queue that the volume keeps for such operations. Errors: as
   /// VolumeCompletion::error(); kOutOfMemory.
   Status read(ByteOffset from, Target into, std::chrono::nanoseconds deadline = {}) const;
+  /// As above, from the start of the block.
   Status read(Block from, Target into, std::chrono::nanoseconds deadline = {}) const;
+  /// Writes all bytes of `from`. Blocks, as read().
   Status write(ByteOffset to, Source from, std::chrono::nanoseconds deadline = {}) const;
+  /// As above, from the start of the block.
   Status write(Block to, Source from, std::chrono::nanoseconds deadline = {}) const;
+  /// As a write of this many zeroes, without a buffer.
   Status write_zeroes(ByteOffset at, std::uint64_t length_bytes,
                       std::chrono::nanoseconds deadline = {}) const;
   /// Region::flush_visible() on the session of each server that is open.

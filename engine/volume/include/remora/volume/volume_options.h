@@ -13,6 +13,7 @@
 
 namespace remora::volume {
 
+/// What has happened to a group.
 enum class VolumeEventKind : std::uint8_t {
   kGroupLost,         ///< its server has other memory: all bytes of the group are gone
   kGroupUnreachable,  ///< the session with its server is lost, for now or for good
@@ -21,6 +22,7 @@ enum class VolumeEventKind : std::uint8_t {
 /// "group lost", "group unreachable" or "group revoked".
 [[nodiscard]] std::string_view to_string(VolumeEventKind kind) noexcept;
 
+/// An event of one group.
 struct VolumeEvent {
   VolumeEventKind kind = VolumeEventKind::kGroupLost;
   std::uint32_t group = 0;
@@ -28,6 +30,7 @@ struct VolumeEvent {
   Error error{Code::kInternal};  ///< of the operation that noticed it
 };
 
+/// The options of Volume::open(), each with a default.
 struct VolumeOptions {
   /// What the grants on the regions carry.
   Rights rights = Rights::kAll;

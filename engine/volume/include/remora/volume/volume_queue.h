@@ -46,10 +46,13 @@ struct VolumeQueueRoom {
 /// with its next wait(), poll() or progress().
 class VolumeCompletion {
  public:
+  /// Of no operation: ok, tag 0.
   VolumeCompletion() noexcept = default;
+  /// `error`: null on success; borrowed from the queue.
   VolumeCompletion(std::uint64_t tag, std::uint64_t old_value, const Error* error) noexcept
       : tag_{tag}, old_value_{old_value}, error_{error} {}
 
+  /// True: all parts of the operation have taken effect.
   [[nodiscard]] bool ok() const noexcept { return error_ == nullptr; }
   /// Only when !ok(). The codes of remora::Completion::error(). The subject names volume, group and
   /// member; the place is that in the volume. Of several failed parts, the error of one;
@@ -76,6 +79,7 @@ using VolumeCompletions = std::span<const VolumeCompletion>;
 /// nothing; its depth() is 0.
 class VolumeQueue {
  public:
+  /// For Volume::queue().
   explicit VolumeQueue(std::unique_ptr<detail::VolumeQueueCore> core) noexcept;
   ~VolumeQueue();
   VolumeQueue(VolumeQueue&&) noexcept;
@@ -87,9 +91,13 @@ class VolumeQueue {
   /// completion; buffer.h has its rules, but for one: the last copy of a RegisteredMemory must
   /// exist until the completion, since parts are posted later.
   bool read(ByteOffset from, Target into, std::uint64_t tag = 0) noexcept;
+  /// As above, from the start of the block.
   bool read(Block from, Target into, std::uint64_t tag = 0) noexcept;
+  /// As read(): writes all bytes of `from`.
   bool write(ByteOffset to, Source from, std::uint64_t tag = 0) noexcept;
+  /// As above, from the start of the block.
   bool write(Block to, Source from, std::uint64_t tag = 0) noexcept;
+  /// As a write of this many zeroes, without a buffer.
   bool write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag = 0) noexcept;
   /// Region::flush_visible() on the session of each server: covers writes that had completed before
   /// submit().
@@ -97,6 +105,7 @@ class VolumeQueue {
   /// 8 bytes, 8-byte aligned.
   bool compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                     std::uint64_t tag = 0) noexcept;
+  /// As compare_swap(), but adds `delta`; the sum wraps at 2^64.
   bool fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag = 0) noexcept;
 
   /// Posts all operations taken since the last submit(): one chain for each server. Errors: kBusy
@@ -116,9 +125,11 @@ class VolumeQueue {
   /// Call progress() at that time, at the latest; time_point::max() if no operation is in flight.
   [[nodiscard]] std::chrono::steady_clock::time_point next_deadline() const noexcept;
 
+  /// Operations that the queue can have; 0: moved from.
   [[nodiscard]] std::size_t depth() const noexcept { return room_->depth; }
   /// The number of operations taken whose completions have not been handed out yet.
   [[nodiscard]] std::size_t size() const noexcept { return room_->depth - room_->left; }
+  /// True: the next operation is refused until a completion is handed out.
   [[nodiscard]] bool full() const noexcept { return room_->left == 0; }
 
  private:
