@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Completion of remora and remora-server for bash. `remora __complete` says what may follow; regions come
-# from the server that the word names.
+# Completion of remora and remora-server for bash. `remora __complete` says what may follow; regions come from
+# the server that the word names, volumes from the store of the cluster.
 
 # Divides a line as the shell does, without its expansions: sets `words`, of which the last one is the word
 # at the end, and `quote`, the quote that is still open there. Not COMP_WORDS: it is divided at ':' and '=',

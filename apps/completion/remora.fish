@@ -1,5 +1,5 @@
-# Completion of remora and remora-server for fish. `remora __complete` says what may follow; regions come
-# from the server that the word names.
+# Completion of remora and remora-server for fish. `remora __complete` says what may follow; regions come from
+# the server that the word names, volumes from the store of the cluster.
 
 function __remora_complete
     set -l words (commandline -opc)

@@ -58,11 +58,12 @@ bool FileContents::holds(const Compare& compare) const {
 }
 
 std::string FileContents::to_json() const {
-  nlohmann::ordered_json json{{"version", kFileVersion}, {"revision", revision}};
-  auto& written = json["entries"] = nlohmann::ordered_json::object();
+  // Not ordered_json, which looks for each new key among all before it.
+  nlohmann::json json{{"version", kFileVersion}, {"revision", revision}};
+  auto& written = json["entries"] = nlohmann::json::object();
   for (const auto& [key, entry] : entries)
     written[key] = {{"value", entry.value}, {"revision", entry.revision}, {"lease", entry.lease}};
-  auto& ends = json["leases"] = nlohmann::ordered_json::object();
+  auto& ends = json["leases"] = nlohmann::json::object();
   for (const auto& [id, lease] : leases)
     ends[std::to_string(id)] = {
         {"lifetime_s", lease.lifetime_s}, {"ends_ms", lease.ends_ms}, {"boot", lease.boot}};
@@ -78,6 +79,8 @@ Result<FileContents> FileContents::parse(std::string_view path, std::string_view
           .with_limit(version, kFileVersion);
     FileContents contents;
     contents.revision = number_of(parsed, "revision");
+    if (!parsed.at("entries").is_object() || !parsed.at("leases").is_object())
+      return no_cluster_file(path);
     for (const auto& [key, entry] : parsed.at("entries").items())
       contents.entries[key] = {entry.at("value").get<std::string>(), number_of(entry, "revision"),
                                number_of(entry, "lease")};

@@ -214,7 +214,11 @@ TEST_F(FileStores, OtherFileIsRefusedAndStays) {
        {"", "hello", "{\"version\":1}", "[1]",
         "{\"version\":1,\"revision\":-1,\"entries\":{},\"leases\":{}}",
         "{\"version\":1,\"revision\":1e300,\"entries\":{},\"leases\":{}}",
-        "{\"version\":1,\"revision\":true,\"entries\":{},\"leases\":{}}"}) {
+        "{\"version\":1,\"revision\":true,\"entries\":{},\"leases\":{}}",
+        "{\"version\":1,\"revision\":1,\"entries\":[],\"leases\":{}}",
+        "{\"version\":1,\"revision\":1,\"entries\":{},\"leases\":null}",
+        "{\"version\":1,\"revision\":1,\"entries\":{},\"leases\":{\"0\":{\"lifetime_s\":1,"
+        "\"ends_ms\":1,\"boot\":\"b\"}}}"}) {
     write(text);
     EXPECT_EQ(open()->range("/", kLimit).error().code(), Code::kProtocol) << text;
     EXPECT_EQ(open()->commit({{}, {{"/a", "1"}}}, kLimit).error().code(), Code::kProtocol) << text;
