@@ -13,6 +13,8 @@ std::string_view to_string(VolumeEventKind kind) noexcept {
     case VolumeEventKind::kGroupLost: return "group lost";
     case VolumeEventKind::kGroupUnreachable: return "group unreachable";
     case VolumeEventKind::kGroupRevoked: return "group revoked";
+    case VolumeEventKind::kMemberRemoved: return "member removed";
+    case VolumeEventKind::kWriterLost: return "writer lost";
   }
   return "unknown event";
 }

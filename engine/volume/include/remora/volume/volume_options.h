@@ -17,9 +17,11 @@ namespace remora::volume {
 enum class VolumeEventKind : std::uint8_t {
   kGroupLost,         ///< its server has other memory: all bytes of the group are gone
   kGroupUnreachable,  ///< the session with its server is lost, for now or for good
-  kGroupRevoked       ///< the grant on its region was revoked, or fenced
+  kGroupRevoked,      ///< the grant on its region was revoked, or fenced
+  kMemberRemoved,     ///< of a mirror: the writer goes on without it; the group has a copy less
+  kWriterLost         ///< of a mirror: another client has claimed the volume
 };
-/// "group lost", "group unreachable" or "group revoked".
+/// The name in words: "group lost".
 [[nodiscard]] std::string_view to_string(VolumeEventKind kind) noexcept;
 
 /// An event of one group.
@@ -28,6 +30,17 @@ struct VolumeEvent {
   std::uint32_t group = 0;
   std::string server{};          ///< the name of the member's server in the cluster
   Error error{Code::kInternal};  ///< of the operation that noticed it
+};
+
+/// How a mirror is claimed.
+struct ClaimOptions {
+  /// Also while another client renews its claim. That client's operations fail from then on.
+  bool steal = false;
+  /// No other client reads the volume as long as it is claimed. A write then goes to all members at
+  /// once, which takes less time.
+  bool exclusive = false;
+  /// For other clients' messages, at most 200 bytes; empty: "HOST-PID-RANDOM".
+  std::string identity{};
 };
 
 /// The options of Volume::open(), each with a default.
@@ -41,11 +54,11 @@ struct VolumeOptions {
   /// Opens the volume also if groups cannot be opened. Operations on such a group fail with the
   /// error with which it could not be opened.
   bool partial = false;
-  /// Called once for each kind and group of a volume, when an operation fails for that reason, by
-  /// the thread that gets the failure, before it gets it; while the volume is opened, for groups
-  /// that cannot be opened (`partial`). Any number of threads may call it at once. It must neither
-  /// throw nor use a queue of the volume. An idle volume notices nothing: SessionHandlers of the
-  /// engine tell of sessions at once.
+  /// Called once for each kind and group of a volume (kMemberRemoved: each time), when an operation
+  /// fails for that reason, by the thread that gets the failure, before it gets it; while the
+  /// volume is opened, for groups that cannot be opened (`partial`). Any number of threads may call
+  /// it at once. It must neither throw nor use a queue of the volume. An idle volume notices
+  /// nothing: SessionHandlers of the engine tell of sessions at once.
   std::function<void(const VolumeEvent&)> on_event{};
 };
 

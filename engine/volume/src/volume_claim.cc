@@ -1,0 +1,180 @@
+#include "volume_claim.h"
+
+#include <array>
+#include <optional>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "decided_commit.h"
+#include "record_reader.h"
+
+namespace remora::volume::detail {
+
+namespace {
+
+constexpr Operation kClaim{"claim of a volume"};
+/// Other clients may change the volume meanwhile.
+constexpr int kRounds = 3;
+
+std::string identity_of(const MirrorOptions& options) {
+  if (!options.identity.empty()) return options.identity;
+  std::array<char, 65> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host = {"host"};
+  return std::string{host.data()} + "-" + std::to_string(::getpid()) + "-" +
+         hexadecimal(random_number());
+}
+
+VolumeRecord claimed(const VolumeRecord& volume, const std::string& identity, bool exclusive) {
+  VolumeRecord next = volume;
+  ++next.writer_epoch;
+  next.writer = identity;
+  // Once set, it ends only when every group is repaired (MirrorWriter).
+  next.exclusive = volume.exclusive || exclusive;
+  next.nonce = random_number();
+  return next;
+}
+
+}  // namespace
+
+VolumeClaim::VolumeClaim(const Cluster& cluster, VolumeRecord volume, std::uint64_t generation,
+                         LeaseId lease, std::chrono::seconds lifetime)
+    : cluster_{cluster},
+      volume_{std::move(volume)},
+      generation_{generation},
+      volume_key_{cluster_.keys().volume(volume_.name)},
+      lifetime_{lifetime},
+      volume_value_{to_json(volume_)},
+      lease_{lease} {}
+
+Result<std::shared_ptr<VolumeClaim>> VolumeClaim::claim(const Cluster& cluster,
+                                                        std::string_view volume,
+                                                        const MirrorOptions& options) {
+  MetadataStore& store = cluster.store();
+  const std::string identity = identity_of(options);
+  const std::string liveness = cluster.keys().writer(volume);
+  for (int round = 0; round < kRounds; ++round) {
+    const auto layout = cluster.layout(volume);
+    if (!layout) return layout.error();
+    if (layout->volume.kind != Kind::kMirror)
+      return Error{Code::kUnsupported, kClaim}.with_subject(layout->volume.name +
+                                                            ", a striped volume needs no claim");
+    const auto writer = get_one(store, liveness, cluster.limit());
+    if (!writer) return writer.error();
+    if (*writer && !options.steal)
+      return Error{Code::kBusy, kClaim}.with_subject((*writer)->value).with_reason(Reason::kHeld);
+    const auto lease = store.grant_lease(options.lease, cluster.limit());
+    if (!lease) return lease.error();
+    const VolumeRecord next = claimed(layout->volume, identity, options.exclusive);
+    const std::optional<std::string> before =
+        *writer ? std::optional{(*writer)->value} : std::nullopt;
+    const auto applied = commit_decided(
+        cluster,
+        {{cluster.generation_is(layout->generation),
+          {cluster.keys().volume(volume), layout->volume_value},
+          {liveness, before}},
+         {{cluster.keys().volume(volume), to_json(next), kNoLease}, {liveness, identity, *lease}}});
+    if (applied && *applied)
+      return std::make_shared<VolumeClaim>(cluster, next, layout->generation, *lease,
+                                           options.lease);
+    // Of a transaction without a known outcome the lease ends by itself.
+    if (!applied) return applied.error();
+    static_cast<void>(store.revoke(*lease, cluster.limit()));
+  }
+  return Error{Code::kBusy, "volume that another client changes"}.with_subject(volume);
+}
+
+bool VolumeClaim::check(const Snapshot& snapshot) {
+  for (const Compare& wanted : {is_writer(), generation_is()}) {
+    const Entry* const present = snapshot.find(wanted.key);
+    if (present == nullptr || present->value != wanted.value) lose();
+  }
+  return !lost();
+}
+
+Error VolumeClaim::lost_error() const {
+  return Error{Code::kAccessRefused, kClaim}
+      .with_reason(Reason::kFenced)
+      .with_subject(volume_.name + ", another client has claimed it since");
+}
+
+Status VolumeClaim::keep_alive() {
+  if (lost()) return lost_error();
+  const remora::detail::MutexLock turn{transactions_};
+  MetadataStore& store = cluster_.store();
+  const Status kept = store.keep_alive(lease(), cluster_.limit());
+  if (kept) return look();
+  if (kept.error().code() != Code::kNotFound) return kept;
+  // The lease has ended, and with it the key: other clients may have claimed the volume since.
+  const auto lease = store.grant_lease(lifetime_, cluster_.limit());
+  if (!lease) return lease.error();
+  const auto committed =
+      store.commit({{generation_is(), is_writer()},
+                    {{cluster_.keys().writer(volume_.name), volume_.writer, *lease}}},
+                   cluster_.limit());
+  if (!committed) return committed.error();
+  if (committed->outcome == Outcome::kUnknown)
+    return committed->cause.value_or(Error{Code::kTimedOut, kClaim});
+  if (committed->outcome == Outcome::kRefused) {
+    lose();
+    return lost_error();
+  }
+  const remora::detail::MutexLock lock{mutex_};
+  lease_ = *lease;
+  return {};
+}
+
+Status VolumeClaim::look() {
+  const std::array keys{volume_key_, cluster_.keys().generation()};
+  const auto snapshot = cluster_.store().get(keys, cluster_.limit());
+  if (!snapshot) return snapshot.error();
+  return check(*snapshot) ? ok_status() : Status{lost_error()};
+}
+
+LeaseId VolumeClaim::lease() const {
+  const remora::detail::MutexLock lock{mutex_};
+  return lease_;
+}
+
+Result<bool> VolumeClaim::replace(const VolumeRecord& next, const std::vector<Change>& more) {
+  const std::string value = to_json(next);
+  Transaction transaction{{generation_is(), is_writer()}, {{volume_key_, value, kNoLease}}};
+  transaction.changes.insert(transaction.changes.end(), more.begin(), more.end());
+  const auto applied = commit_decided(cluster_, transaction);
+  // Without an answer this writer does not know the volume's value any more.
+  if (!applied || !*applied) lose();
+  if (applied && *applied) {
+    const remora::detail::MutexLock lock{mutex_};
+    volume_value_ = value;
+  }
+  return applied;
+}
+
+Status VolumeClaim::end_exclusive() {
+  if (lost()) return lost_error();
+  const remora::detail::MutexLock turn{transactions_};
+  VolumeRecord next = volume_;
+  next.exclusive = false;
+  next.nonce = random_number();
+  const auto applied = replace(next, {});
+  if (!applied) return applied.error();
+  return *applied ? ok_status() : Status{lost_error()};
+}
+
+Status VolumeClaim::release(bool exclusive) {
+  if (lost()) return lost_error();
+  const remora::detail::MutexLock turn{transactions_};
+  VolumeRecord next = volume_;
+  next.writer.clear();
+  next.exclusive = exclusive;
+  next.nonce = random_number();
+  const auto applied =
+      replace(next, {{cluster_.keys().writer(volume_.name), std::nullopt, kNoLease}});
+  lose();
+  if (!applied) return applied.error();
+  if (!*applied) return lost_error();
+  static_cast<void>(cluster_.store().revoke(lease(), cluster_.limit()));
+  return {};
+}
+
+}  // namespace remora::volume::detail
