@@ -16,8 +16,8 @@ Error stale() noexcept { return Error{Code::kStaleRegion, kOpen}.with_reason(Rea
 Status VolumeOpener::check() const {
   const VolumeRecord& volume = layout_.volume;
   if (volume.kind != Kind::kStriped)
-    return Error{Code::kUnsupported, kOpen}.with_subject(volume.name +
-                                                         ", a mirror: this version has none");
+    return Error{Code::kUnsupported, kOpen}.with_subject(
+        volume.name + ", a mirror: it is opened with its cluster, whose store it asks");
   if (options_.transport == TransportKind::kShm)
     return Error{Code::kUnsupported, kOpen}.with_subject(
         volume.name + ", transport=shm: members are opened over rdma or tcp");
@@ -26,54 +26,11 @@ Status VolumeOpener::check() const {
   return {};
 }
 
-std::string VolumeOpener::uri(const std::string& address, const std::string& region) const {
-  std::string text = "remora://" + address;
-  if (!region.empty()) text += "/" + region;
-  if (options_.transport != TransportKind::kAuto)
-    text.append("?transport=").append(to_string(options_.transport));
-  return text;
-}
-
-/// The first address at which the member's memory is; else the first that answers.
-const Result<VolumeOpener::Reached>& VolumeOpener::reach(const Member& member) {
-  const std::pair key{member.server, member.memory_id};
-  if (const auto known = servers_.find(key); known != servers_.end()) return known->second;
-  Result<Reached> reached{Error{Code::kUnreachable, kOpen}.with_subject("no address")};
-  const auto is_there = [&] { return reached.ok() && reached->memory_id == member.memory_id; };
-  const auto try_all = [&](const std::vector<std::string>& addresses) {
-    for (const std::string& address : addresses) {
-      if (is_there()) return;
-      const auto session = engine_.connect(uri(address, {}));
-      if (session && (!reached || session->server().memory_id == member.memory_id))
-        reached = Reached{.address = address, .memory_id = session->server().memory_id};
-      else if (!session && !reached)
-        reached = session.error();
-    }
-  };
-  const std::vector<std::string>& present = layout_.addresses_of(member);
-  try_all(present);
-  // Another server may have taken the name while this one could not renew its lease.
-  if (reached.ok() && present != member.addresses) try_all(member.addresses);
-  return servers_.emplace(key, std::move(reached)).first->second;
-}
-
 Result<Region> VolumeOpener::open_member(const Member& member) {
-  const Result<Reached>& server = reach(member);
-  if (!server) return server.error();
-  // Checked before: in other memory there is no region of that name.
-  if (server->memory_id != member.memory_id) return stale().with_server(server->address);
-  auto region = engine_.open_region(uri(server->address, member.region), options_.rights);
-  if (!region) return region;
-  if (region->info().memory_id != member.memory_id ||
-      region->info().incarnation != member.incarnation)
-    return stale().with_server(server->address);
-  if (region->transport() == TransportKind::kShm)
-    return Error{Code::kUnsupported, kOpen}.with_server(server->address);
-  if (region->size_bytes() < layout_.volume.group_bytes)
-    return Error{Code::kProtocol, kOpen}
-        .with_limit(layout_.volume.group_bytes, region->size_bytes())
-        .with_server(server->address);
-  return region;
+  const auto uri = finder_.find(member, layout_.addresses_of(member));
+  if (!uri) return uri.error();
+  return finder_.checked(engine_.open_region(*uri, options_.rights), member,
+                         layout_.volume.group_bytes);
 }
 
 Result<Region> VolumeOpener::open_group(const GroupRecord& group) {

@@ -1,0 +1,51 @@
+#pragma once
+
+/// Opens and fences members of mirrors through the engine.
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <remora/engine/engine.h>
+#include <remora/mutex.h>
+#include <remora/volume/cluster.h>
+
+#include "member_finder.h"
+#include "member_opener.h"
+
+namespace remora::volume::detail {
+
+/// Rules 5 and 6. A server that did not answer is not tried again for kRemembered, so that its
+/// groups do not cost a connection attempt each. Thread-safe: one call after the other.
+class EngineMemberOpener final : public MemberOpener {
+ public:
+  static constexpr std::chrono::seconds kRemembered{5};
+
+  /// `engine` is borrowed. `transport`: kAuto, kRdma or kTcp. `size_bytes`: of a member's region.
+  /// `limit`: of each operation on a member.
+  EngineMemberOpener(const Engine& engine, const Cluster& cluster, TransportKind transport,
+                     Rights rights, std::uint64_t size_bytes, std::chrono::nanoseconds limit);
+
+  Result<std::shared_ptr<MirrorMember>> open(const Member& member) override;
+  Result<std::shared_ptr<MirrorMember>> fence(const Member& member) override;
+
+ private:
+  Result<std::string> find(const Member& member) REMORA_REQUIRES(mutex_);
+  Result<std::shared_ptr<MirrorMember>> made(Result<Region> region, const Member& member)
+      REMORA_REQUIRES(mutex_);
+
+  const Engine& engine_;
+  const Cluster cluster_;
+  const TransportKind transport_;
+  const Rights rights_;
+  const std::uint64_t size_bytes_;
+  const std::chrono::nanoseconds limit_;
+  remora::detail::Mutex mutex_;
+  std::optional<MemberFinder> finder_ REMORA_GUARDED_BY(mutex_);
+  std::vector<ServerRecord> servers_ REMORA_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point looked_ REMORA_GUARDED_BY(mutex_){};
+};
+
+}  // namespace remora::volume::detail
