@@ -1,0 +1,364 @@
+/// Failures, freezes and headers. group_control_promotion.cc has promotions and members that come
+/// in.
+
+#include "group_control.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "group_changes.h"
+#include "write_progress.h"
+
+namespace remora::volume::detail {
+
+using remora::detail::MutexLock;
+
+namespace {
+
+/// Failures of this process or of the call: no member is the cause.
+bool is_local(const Error& error) noexcept {
+  switch (error.code()) {
+    case Code::kInvalidArgument:
+    case Code::kOutOfRange:
+    case Code::kMisaligned:
+    case Code::kNoRight:
+    case Code::kUnsupported:
+    case Code::kOutOfMemory:
+    case Code::kProvider:
+    case Code::kSystem:
+    case Code::kClosed: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+GroupControl::GroupControl(GroupKey key, const std::vector<std::shared_ptr<MirrorMember>>& members,
+                           const MirrorOptions& options, MemberOpener& opener)
+    : options_{options}, opener_{opener}, key_{std::move(key)} {
+  const MutexLock lock{mutex_};
+  for (std::size_t i = 0; i < members.size(); ++i)
+    slots_.put(i, key_.record().members[i], members[i]);
+  if (key_.record().promoting) promotion_.since = options_.clock->now();  // rule 11
+  update();
+}
+
+GroupRecord GroupControl::record() const {
+  const MutexLock lock{mutex_};
+  return key_.record();
+}
+
+bool GroupControl::lost() const {
+  const MutexLock lock{mutex_};
+  return key_.claim().lost();
+}
+
+Error GroupControl::too_late(const char* what) const {
+  return Error{Code::kTimedOut, "group of a mirror"}.with_subject(what);
+}
+
+void GroupControl::note(VolumeEventKind kind, const std::string& server, const Error& error) {
+  events_.push_back({.kind = kind,
+                     .group = static_cast<std::uint32_t>(key_.record().index),
+                     .server = server,
+                     .error = error});
+}
+
+void GroupControl::report() {
+  std::vector<VolumeEvent> events;
+  {
+    const MutexLock lock{mutex_};
+    events.swap(events_);
+  }
+  if (!options_.on_event) return;
+  for (const VolumeEvent& event : events) options_.on_event(event);
+}
+
+void GroupControl::begin_promotion() {
+  const std::size_t old_primary = roles().primary;
+  promotion_ = {.since = options_.clock->now(),
+                .old_primary = slots_.record(old_primary),
+                .member = slots_.shared(old_primary)};
+}
+
+void GroupControl::update() {
+  const GroupRecord& record = key_.record();
+  const bool lost = key_.claim().lost();
+  GroupRoles next = roles();
+  if (record.epoch != epoch_) {
+    // A primary that is removed while promoting was never read: rule 22.
+    if (epoch_ != 0 && record.promoting && !next.promoting) begin_promotion();
+    if (!record.promoting) promotion_ = {};
+    const MemberSet missed = spoiled_ ? next.in_sync.with(next.syncing) : MemberSet{};
+    next = slots_.roles_of(record);
+    if (next.syncing.empty())
+      spoiled_ = false;
+    else if (spoiled_)
+      next.syncing = next.syncing.both(missed);
+    const MemberSet members = next.in_sync.with(next.syncing);
+    failed_ = failed_.both(members);
+    unsettled_.fetch_and(members.bits(), std::memory_order_acq_rel);
+    epoch_ = record.epoch;
+    headers_ = false;
+    changes_.fetch_add(1, std::memory_order_acq_rel);
+  }
+  next.may_post = headers_ && !lost;
+  next.may_acknowledge = next.may_post && !next.promoting && !key_.frozen();
+  roles_.store(next, std::memory_order_release);
+  const bool hold = !lost && (next.promoting || key_.frozen());
+  if (hold != holding_) {
+    holding_ = hold;
+    if (hold)
+      gate_.close();
+    else
+      gate_.open();
+  }
+  changed_.notify_all();
+}
+
+/// One transaction. It confirms the configuration that it makes.
+Status GroupControl::change(const Result<GroupRecord>& next) {
+  if (!next) return next.error();
+  const auto sent = options_.clock->now();
+  const Status done = key_.commit(*next);
+  update();
+  if (done) confirmed_at_.store(sent.count(), std::memory_order_release);
+  return done;
+}
+
+Status GroupControl::thaw() {
+  const Status done = key_.thaw();
+  update();
+  return done;
+}
+
+void GroupControl::spoil(std::size_t slot) {
+  GroupRoles next = roles();
+  spoiled_ = true;
+  next.syncing = next.syncing.without(MemberSet::of(slot));
+  roles_.store(next, std::memory_order_release);
+}
+
+void GroupControl::fail(std::size_t slot, const Error& error) {
+  failed_ = failed_.with(MemberSet::of(slot));
+  failure_ = error;
+}
+
+Status GroupControl::settle_one(std::size_t slot, Time until) {
+  const auto left = std::max(std::chrono::nanoseconds{until - Time::clock::now()}, kDeadlineFloor);
+  const Status settled = slots_.at(slot).settled(std::min(left, options_.settle_limit));
+  if (settled)
+    unsettled_.fetch_and(static_cast<std::uint16_t>(~MemberSet::of(slot).bits()),
+                         std::memory_order_acq_rel);
+  return settled;
+}
+
+Status GroupControl::members_failed(MemberSet failed, const MemberSlots::Outcomes& outcomes,
+                                    Time until) {
+  Status local;
+  Status done;
+  {
+    const MutexLock lock{mutex_};
+    // All of them before the configuration changes: if none is left, none is removed.
+    failed.for_each([&](std::size_t slot) {
+      mutex_.assert_held();
+      const Error& error = outcomes.at(slot).error();
+      if (is_local(error))
+        local = error;
+      else
+        note_failure(slot, error, until);
+    });
+    if (!failed_.empty()) done = converge_locked(until);
+  }
+  report();
+  return local ? done : local;
+}
+
+Status GroupControl::member_failed(std::size_t slot, const Error& error, Time until) {
+  MemberSlots::Outcomes outcomes;
+  outcomes.at(slot) = error;
+  return members_failed(MemberSet::of(slot), outcomes, until);
+}
+
+void GroupControl::note_failure(std::size_t slot, const Error& error, Time until) {
+  const GroupRoles now = roles();
+  if (now.syncing.has(slot)) return spoil(slot);  // rule 15
+  if (!now.in_sync.has(slot)) return;
+  if (error.code() == Code::kIndeterminate) {
+    unsettled_.fetch_or(MemberSet::of(slot).bits(), std::memory_order_acq_rel);
+    if (settle_one(slot, until)) return;
+  }
+  fail(slot, error);
+}
+
+Status GroupControl::settle(MemberSet members, Time until) {
+  Status done;
+  {
+    const MutexLock lock{mutex_};
+    const GroupRoles now = roles();
+    members.both(unsettled()).for_each([&](std::size_t slot) {
+      mutex_.assert_held();
+      const Status settled = settle_one(slot, until);
+      if (settled) return;
+      if (now.in_sync.has(slot))
+        fail(slot, settled.error());
+      else
+        spoil(slot);
+    });
+    done = converge_locked(until);
+  }
+  report();
+  return done;
+}
+
+Status GroupControl::converge(Time until) {
+  Status done;
+  {
+    const MutexLock lock{mutex_};
+    done = converge_locked(until);
+  }
+  report();
+  return done;
+}
+
+Status GroupControl::converge_locked(Time until) {
+  constexpr std::chrono::milliseconds kPause{10};
+  while (true) {
+    Status done;
+    if (key_.claim().lost()) {
+      update();
+      return key_.claim().lost_error();
+    }
+    if (key_.frozen()) {
+      done = thaw();
+    } else if (!failed_.empty()) {
+      done = remove_failed();
+      if (!done && failed_.empty()) return done;  // it is that of the last member in sync
+    } else if (!headers_) {
+      done = write_headers();
+      if (!done) return done;
+    } else {
+      return {};
+    }
+    if (Time::clock::now() >= until) return done ? too_late("its configuration changes") : done;
+    // The store does not answer, or has refused: nothing in this group can go on without it.
+    if (!done) std::this_thread::sleep_for(kPause);
+  }
+}
+
+/// Removes one failed member. The last one in sync stays: its failure is that of the operation.
+Status GroupControl::remove_failed() {
+  const GroupRoles now = roles();
+  if (now.in_sync.without(failed_).empty()) {
+    failed_ = {};
+    // A newer writer's fence looks so: then the claim is lost.
+    if (failure_.code() == Code::kAccessRefused) static_cast<void>(key_.confirm());
+    if (!key_.claim().lost()) return failure_;
+    update();
+    return key_.claim().lost_error();
+  }
+  const std::size_t slot = failed_.first();
+  const Error cause = failure_;
+  const Member member = slots_.record(slot);
+  failed_ = failed_.without(MemberSet::of(slot));
+  if (!now.in_sync.has(slot)) return {};
+  const bool was_primary = slot == now.primary && !now.promoting;
+  const Status done = change(without_member(key_.record(), member.region));
+  if (!done) {
+    failed_ = failed_.with(MemberSet::of(slot));
+    return done;
+  }
+  note(VolumeEventKind::kMemberRemoved, member.server, cause);
+  // Rule 21: the old primary's server has other memory, so there is nothing to read.
+  if (was_primary && cause.reason() == Reason::kNewMemory) promotion_.readers_gone = true;
+  return done;
+}
+
+/// Rule 27. Ok also if a member has failed, which failed_ says then.
+Status GroupControl::write_headers() {
+  const GroupRoles now = roles();
+  const GroupRecord& record = key_.record();
+  std::array<MemberHeader::Bytes, kMemberSlots> headers{};
+  const MemberSet all = now.in_sync.with(now.syncing);
+  if (const MemberSet doubtful = all.both(unsettled()); !doubtful.empty()) {
+    doubtful.for_each([&](std::size_t slot) {
+      mutex_.assert_held();
+      const Status settled = settle_one(slot, Time::clock::now() + options_.settle_limit);
+      if (settled) return;
+      if (now.in_sync.has(slot))
+        fail(slot, settled.error());
+      else
+        spoil(slot);
+    });
+    return {};
+  }
+  all.for_each([&](std::size_t slot) {
+    mutex_.assert_held();
+    MemberHeader header;
+    header.generation = record.generation;
+    header.volume_id = key_.claim().volume().id;
+    header.group = record.index;
+    header.writer_epoch = record.adopted;
+    header.epoch = record.epoch;
+    header.role = slot == now.primary     ? MemberRole::kPrimary
+                  : now.in_sync.has(slot) ? MemberRole::kInSync
+                                          : MemberRole::kSyncing;
+    header.promoting = record.promoting;
+    headers.at(slot) = header.encode();
+  });
+  MemberSlots::Outcomes outcomes;
+  slots_.write_all(
+      all,
+      [&](std::size_t slot) {
+        return MemberWrite{.offset_bytes = 0, .from = std::span<const std::byte>{headers.at(slot)}};
+      },
+      outcomes);
+  bool good = true;
+  Status local;
+  all.for_each([&](std::size_t slot) {
+    mutex_.assert_held();
+    const Status& written = outcomes.at(slot);
+    if (written) return;
+    good = false;
+    if (is_local(written.error()))
+      local = written;
+    else if (now.syncing.has(slot))
+      spoil(slot);
+    else if (written.error().code() == Code::kIndeterminate)
+      unsettled_.fetch_or(MemberSet::of(slot).bits(), std::memory_order_acq_rel);
+    else
+      fail(slot, written.error());
+  });
+  if (good) {
+    headers_ = true;
+    update();
+  }
+  return local;
+}
+
+template <typename Ready>
+Status GroupControl::await(Time until, const Ready& ready) {
+  MutexLock lock{mutex_};
+  const bool done = changed_.wait_until(lock, until, [&] {
+    mutex_.assert_held();
+    return key_.claim().lost() || ready(roles());
+  });
+  if (key_.claim().lost()) return key_.claim().lost_error();
+  if (!done) return too_late("its primary changes, or its key is frozen");
+  return {};
+}
+
+Status GroupControl::await_acknowledgement(Time until) {
+  if (roles().may_acknowledge) return {};
+  return await(until, [](const GroupRoles& now) { return now.may_acknowledge; });
+}
+
+Status GroupControl::await_readable(Time until) {
+  if (!roles().promoting) return {};
+  return await(until, [](const GroupRoles& now) { return !now.promoting; });
+}
+
+}  // namespace remora::volume::detail

@@ -1,0 +1,69 @@
+#pragma once
+
+/// The open members of one group, each in a slot of its own.
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <remora/result.h>
+#include <remora/volume/records.h>
+
+#include "group_roles.h"
+#include "member_set.h"
+#include "mirror_member.h"
+
+namespace remora::volume::detail {
+
+/// A member stays in its slot as long as operations may use it: put() needs a group without
+/// operations. All other functions are thread-safe.
+class MemberSlots {
+ public:
+  using Outcomes = std::array<Status, kMemberSlots>;
+
+  void put(std::size_t slot, const Member& record, std::shared_ptr<MirrorMember> member);
+  /// A slot that no member of `record` has. Each group has one more than it may have members.
+  [[nodiscard]] std::size_t free_slot(const GroupRecord& record) const noexcept;
+  [[nodiscard]] std::optional<std::size_t> find(std::string_view region) const noexcept;
+  [[nodiscard]] MirrorMember& at(std::size_t slot) const noexcept { return *slots_[slot].member; }
+  [[nodiscard]] std::shared_ptr<MirrorMember> shared(std::size_t slot) const noexcept {
+    return slots_[slot].member;
+  }
+  [[nodiscard]] const Member& record(std::size_t slot) const noexcept {
+    return slots_[slot].record;
+  }
+  /// The sets and the primary of a configuration; the other fields are not set.
+  [[nodiscard]] GroupRoles roles_of(const GroupRecord& record) const noexcept;
+
+  /// Posts `write_of(slot)` to each member of `to`, then waits for all. Outcomes of other slots
+  /// are not changed.
+  template <typename WriteOf>
+  void write_all(MemberSet to, const WriteOf& write_of, Outcomes& outcomes) const noexcept {
+    std::array<std::unique_ptr<MemberLane>, kMemberSlots> lanes;
+    to.for_each([&](std::size_t slot) {
+      auto lane = at(slot).take_lane();
+      outcomes[slot] = lane ? ok_status() : Status{lane.error()};
+      if (!lane) return;
+      lanes[slot] = std::move(*lane);
+      lanes[slot]->post(write_of(slot));
+    });
+    to.for_each([&](std::size_t slot) {
+      if (lanes[slot] == nullptr) return;
+      outcomes[slot] = lanes[slot]->wait();
+      at(slot).return_lane(std::move(lanes[slot]));
+    });
+  }
+
+ private:
+  struct Slot {
+    Member record{};
+    std::shared_ptr<MirrorMember> member{};
+  };
+  std::array<Slot, kMemberSlots> slots_;
+};
+
+}  // namespace remora::volume::detail

@@ -1,0 +1,126 @@
+#pragma once
+
+/// One group of a mirror, for its claimed writer.
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <remora/engine/buffer.h>
+#include <remora/result.h>
+#include <remora/volume/records.h>
+
+#include "group_control.h"
+#include "intent_bitmap.h"
+#include "mirror_layout.h"
+#include "write_progress.h"
+#include "zone_flags.h"
+#include "zone_locks.h"
+
+namespace remora::volume::detail {
+
+/// Rules 9, 10, 12 to 17, 23, 24 and 26 of engine/docs/volumes.md: the bytes of a group. Offsets
+/// are those in the group; an operation is within one zone. Thread-safe.
+///
+/// An operation ends within its deadline, plus the limits of one operation on a member and of one
+/// request to the store. Errors, beside those of a region: kTimedOut, without effect: the group
+/// promotes a member, or the store does not answer; kIndeterminate: members may differ, and the
+/// writer makes them equal (maintain()); kAccessRefused with Reason::kFenced: the claim is lost.
+class MirrorGroup {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// Of an adopted group, which serves after repair(). `options` and `opener` are borrowed. Errors:
+  /// kOutOfMemory.
+  static Result<std::unique_ptr<MirrorGroup>> create(
+      GroupKey key, const std::vector<std::shared_ptr<MirrorMember>>& members,
+      std::uint64_t group_bytes, const MirrorOptions& options, MemberOpener& opener);
+
+  Status write(std::uint64_t offset_bytes, const Source& from, Time until);
+  Status write_zeroes(std::uint64_t offset_bytes, std::uint64_t length_bytes, Time until);
+  Status read(std::uint64_t offset_bytes, const Target& into, Time until);
+  /// Return the value before. 8 bytes, 8-byte aligned; atomic among the operations of this writer.
+  Result<std::uint64_t> compare_swap(std::uint64_t offset_bytes, std::uint64_t expected,
+                                     std::uint64_t desired, Time until);
+  Result<std::uint64_t> fetch_add(std::uint64_t offset_bytes, std::uint64_t delta, Time until);
+
+  /// Rules 9, 10: reads the bitmaps, copies the zones that any of them marks, clears them.
+  Status repair(Time until);
+  /// From now on only this writer reads: it may write all members at once. After T.
+  void set_exclusive(bool exclusive) noexcept {
+    exclusive_.store(exclusive, std::memory_order_release);
+  }
+  /// Ends freezes and promotions, resolves zones, clears bits of zones that were not written since
+  /// the last call with `clear`. Called again and again by the writer's thread.
+  void maintain(bool clear);
+
+  [[nodiscard]] GroupControl& control() noexcept { return control_; }
+  [[nodiscard]] GroupRecord record() const { return control_.record(); }
+  [[nodiscard]] std::uint32_t zone_count() const noexcept { return bitmap_.marked().zones(); }
+  [[nodiscard]] const ZoneFlags& marked() const noexcept { return bitmap_.marked(); }
+  [[nodiscard]] const ZoneFlags& unresolved() const noexcept { return unresolved_; }
+
+  /// Rule 25: `member` is a region that was just created.
+  Status add_syncing(const Member& member, Time until) {
+    return control_.add_syncing(member, until);
+  }
+  /// Rule 26. Errors: kBusy: the member was removed, or a write to it has failed.
+  Status copy_zone(std::uint32_t zone, Time until);
+  /// After each zone was copied. Errors: kBusy, as copy_zone().
+  Status make_in_sync(Time until);
+  /// Errors: kBusy (the last member in sync), kNotFound.
+  Status remove_member(const std::string& region, Time until) {
+    return control_.remove_member(region, until);
+  }
+  /// Waits until the group is not promoting.
+  Status settle_promotion(Time until) { return control_.await_readable(until); }
+
+ private:
+  MirrorGroup(GroupKey key, const std::vector<std::shared_ptr<MirrorMember>>& members,
+              std::uint64_t group_bytes, std::unique_ptr<ZoneLocks> locks,
+              const MirrorOptions& options, MemberOpener& opener);
+
+  /// Writes to the members that `progress` names, until each has it. Ok or not, operations of
+  /// unknown outcome are only at members that unsettled() names.
+  Status carry_out(const MemberWrite& write, WriteProgress& progress, Time until);
+  Status write_word(std::uint32_t word, std::uint64_t value);
+  /// `length_bytes` from `offset_bytes` on, in one zone.
+  Status write_range(std::uint64_t offset_bytes, std::uint64_t length_bytes, const Source& from,
+                     Time until);
+  Status write_held(const MemberWrite& write, std::uint32_t zone, ZoneLocks::Hold& hold,
+                    Time until);
+  Status acknowledge(std::uint32_t zone, Time until);
+  /// Gets the range of a zone that is resolved.
+  Status hold_range(ZoneLocks::Hold& hold, std::uint64_t offset_bytes, std::uint64_t length_bytes,
+                    bool shared, Time until);
+  Status read_primary(std::uint64_t offset_bytes, const Target& into, Time until);
+  template <typename Compute>
+  Result<std::uint64_t> change_word(std::uint64_t offset_bytes, Time until, const Compute& compute);
+  Status read_bitmaps(Time until);
+  /// Makes a zone equal; holds the zone's lock.
+  Status resolve(std::uint32_t zone, Time until);
+  Status copy(std::uint32_t zone, Spread to, Time until);
+  Status copy_part(std::uint64_t offset_bytes, std::span<std::byte> buffer, Spread to, Time until);
+  void resolve_all();
+  void clear_idle();
+  [[nodiscard]] Spread spread() const noexcept {
+    return exclusive_.load(std::memory_order_acquire) ? Spread::kAtOnce : Spread::kBackupsFirst;
+  }
+
+  const MirrorOptions& options_;
+  const std::uint64_t group_bytes_;
+  const std::uint64_t data_offset_;
+  GroupControl control_;
+  std::unique_ptr<ZoneLocks> locks_;
+  IntentBitmap bitmap_;
+  ZoneFlags unresolved_;
+  ZoneFlags recent_;  ///< written since the last clear
+  std::atomic<bool> exclusive_{false};
+};
+
+}  // namespace remora::volume::detail
