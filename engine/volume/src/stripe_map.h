@@ -32,6 +32,9 @@ class StripeMap {
   /// Errors: kProtocol: the record is of no possible volume; the subject names what is wrong.
   static Result<StripeMap> of(const VolumeRecord& record);
 
+  /// Holds no bytes.
+  [[nodiscard]] static StripeMap none() noexcept { return {}; }
+
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] std::uint32_t group_count() const noexcept { return group_count_; }
   /// Whether these bytes are in the volume, and there is at least one.

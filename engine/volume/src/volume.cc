@@ -4,6 +4,7 @@
 
 #include <remora/volume/volume.h>
 
+#include "mirror_volume.h"
 #include "volume_core.h"
 #include "volume_opener.h"
 #include "volume_queue_core.h"
@@ -34,7 +35,15 @@ Result<Volume> Volume::open(const Engine& engine, const Cluster& cluster, std::s
                             const VolumeOptions& options) {
   const auto layout = cluster.layout(name);
   if (!layout) return layout.error();
-  return open(engine, *layout, options);
+  if (layout->volume.kind != Kind::kMirror) return open(engine, *layout, options);
+  try {
+    auto mirror = detail::MirrorVolume::open(engine, cluster, *layout, options);
+    if (!mirror) return mirror.error();
+    return Volume{
+        std::make_shared<detail::VolumeCore>(layout->volume, std::move(*mirror), options)};
+  } catch (const std::bad_alloc&) {
+    return Error{Code::kOutOfMemory, "open volume"}.with_subject(layout->volume.name);
+  }
 }
 
 Volume::Volume(std::shared_ptr<detail::VolumeCore> core) noexcept : core_{std::move(core)} {}
@@ -65,6 +74,40 @@ Result<VolumeQueue> Volume::queue(const QueueOptions& options) const {
   if (!made) return made.error();
   return VolumeQueue{std::move(*made)};
 }
+
+Status Volume::claim(const ClaimOptions& options) const {
+  if (core_ == nullptr) return closed_volume("claim of a volume", core_);
+  if (core_->mirror() == nullptr)
+    return Error{Code::kUnsupported, "claim of a volume"}.with_subject(
+        record().name + ", a striped volume needs no claim");
+  try {
+    return core_->mirror()->claim(options);
+  } catch (const std::bad_alloc&) {
+    return Error{Code::kOutOfMemory, "claim of a volume"}.with_subject(record().name);
+  }
+}
+
+Status Volume::release() const {
+  if (core_ == nullptr) return closed_volume("claim of a volume", core_);
+  if (core_->mirror() == nullptr)
+    return Error{Code::kNotFound, "claim of a volume"}.with_subject(record().name);
+  return core_->mirror()->release();
+}
+
+bool Volume::claimed() const {
+  if (core_ == nullptr || core_->mirror() == nullptr) return false;
+  const auto writer = core_->mirror()->writer();
+  return writer != nullptr && !writer->lost();
+}
+
+namespace detail {
+
+std::shared_ptr<MirrorWriter> mirror_writer_of(const Volume& volume) {
+  MirrorVolume* const mirror = volume.core_ == nullptr ? nullptr : volume.core_->mirror();
+  return mirror == nullptr ? nullptr : mirror->writer();
+}
+
+}  // namespace detail
 
 /// An offset that is out of range for a block that does not exist.
 ByteOffset Volume::offset_of(Block block) const noexcept {

@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "mirror_volume.h"
 #include "volume_queue_core.h"
 
 namespace remora::volume {
@@ -99,7 +100,25 @@ std::size_t VolumeCore::count(GroupHealth wanted) const noexcept {
   return found;
 }
 
+VolumeCore::VolumeCore(VolumeRecord record, std::unique_ptr<MirrorVolume> mirror,
+                       VolumeOptions options)
+    : record_{std::move(record)},
+      map_{StripeMap::none()},
+      options_{std::move(options)},
+      mirror_{std::move(mirror)} {}
+
+/// The mirror makes texts of errors, which may find no memory.
+template <typename Call>
+auto VolumeCore::on_mirror(const Call& call) noexcept -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return Error{Code::kOutOfMemory, "mirror"};
+  }
+}
+
 std::vector<GroupState> VolumeCore::groups() const {
+  if (mirror_ != nullptr) return mirror_->groups();
   std::vector<GroupState> found;
   found.reserve(members_.size());
   for (std::uint32_t group = 0; group < members_.size(); ++group) {
@@ -218,6 +237,7 @@ Status VolumeCore::read(ByteOffset from, const Target& into,
                         std::chrono::nanoseconds deadline) noexcept {
   const std::uint64_t length_bytes = into.bytes().size();
   if (!map_.holds(from.bytes, length_bytes)) [[unlikely]] {
+    if (mirror_ != nullptr) return on_mirror([&] { return mirror_->read(from, into, deadline); });
     if (length_bytes == 0) return refuse_empty(into);
     return outside("read", from, length_bytes);
   }
@@ -234,6 +254,7 @@ Status VolumeCore::write(ByteOffset to, const Source& from,
                          std::chrono::nanoseconds deadline) noexcept {
   const std::uint64_t length_bytes = from.bytes().size();
   if (!map_.holds(to.bytes, length_bytes)) [[unlikely]] {
+    if (mirror_ != nullptr) return on_mirror([&] { return mirror_->write(to, from, deadline); });
     if (length_bytes == 0) return refuse_empty(from);
     return outside("write", to, length_bytes);
   }
@@ -250,6 +271,8 @@ Status VolumeCore::write(ByteOffset to, const Source& from,
 Status VolumeCore::write_zeroes(ByteOffset at, std::uint64_t length_bytes,
                                 std::chrono::nanoseconds deadline) noexcept {
   if (!map_.holds(at.bytes, length_bytes)) [[unlikely]] {
+    if (mirror_ != nullptr)
+      return on_mirror([&] { return mirror_->write_zeroes(at, length_bytes, deadline); });
     if (length_bytes == 0) return refuse_no_zeroes();
     return outside("write_zeroes", at, length_bytes);
   }
@@ -265,10 +288,12 @@ Status VolumeCore::write_zeroes(ByteOffset at, std::uint64_t length_bytes,
 }
 
 Status VolumeCore::flush_visible(std::chrono::nanoseconds deadline) noexcept {
+  if (mirror_ != nullptr) return on_mirror([&] { return mirror_->flush_visible(); });
   return run_queued(deadline, [](VolumeQueueCore& queue) { queue.flush_visible(0); });
 }
 
 Status VolumeCore::settled(std::chrono::nanoseconds deadline) noexcept {
+  if (mirror_ != nullptr) return on_mirror([&] { return mirror_->settled(deadline); });
   using Clock = std::chrono::steady_clock;
   const Clock::time_point began = Clock::now();
   Status all;
@@ -285,8 +310,11 @@ Result<std::uint64_t> VolumeCore::compare_swap(ByteOffset at, std::uint64_t expe
                                                std::uint64_t desired,
                                                std::chrono::nanoseconds deadline) noexcept {
   constexpr std::uint64_t kBytes = sizeof(std::uint64_t);
-  if (!map_.holds(at.bytes, kBytes) || at.bytes % kBytes != 0) [[unlikely]]
+  if (!map_.holds(at.bytes, kBytes) || at.bytes % kBytes != 0) [[unlikely]] {
+    if (mirror_ != nullptr)
+      return on_mirror([&] { return mirror_->compare_swap(at, expected, desired, deadline); });
     return no_word("compare_swap", at);
+  }
   const Place place = map_.place_of(at.bytes);
   auto before = regions_[place.group].compare_swap(ByteOffset{place.offset_bytes}, expected,
                                                    desired, limit(deadline));
@@ -298,8 +326,11 @@ Result<std::uint64_t> VolumeCore::compare_swap(ByteOffset at, std::uint64_t expe
 Result<std::uint64_t> VolumeCore::fetch_add(ByteOffset at, std::uint64_t delta,
                                             std::chrono::nanoseconds deadline) noexcept {
   constexpr std::uint64_t kBytes = sizeof(std::uint64_t);
-  if (!map_.holds(at.bytes, kBytes) || at.bytes % kBytes != 0) [[unlikely]]
+  if (!map_.holds(at.bytes, kBytes) || at.bytes % kBytes != 0) [[unlikely]] {
+    if (mirror_ != nullptr)
+      return on_mirror([&] { return mirror_->fetch_add(at, delta, deadline); });
     return no_word("fetch_add", at);
+  }
   const Place place = map_.place_of(at.bytes);
   auto before =
       regions_[place.group].fetch_add(ByteOffset{place.offset_bytes}, delta, limit(deadline));

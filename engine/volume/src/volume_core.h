@@ -25,6 +25,8 @@
 
 namespace remora::volume::detail {
 
+class MirrorVolume;
+
 /// The member of a group.
 struct OpenMember {
   std::string server{};          ///< its name in the cluster
@@ -41,10 +43,15 @@ class VolumeCore {
   VolumeCore(VolumeRecord record, const StripeMap& map, std::vector<Region> regions,
              std::vector<OpenMember> members, VolumeOptions options,
              std::shared_ptr<VolumeMetrics> metrics = nullptr, std::uint64_t revision = 0);
+  /// Of a mirror. Its map holds no byte and it has no regions, so that operations on a striped
+  /// volume do not ask which kind it is: those on a mirror find that the map does not hold them.
+  VolumeCore(VolumeRecord record, std::unique_ptr<MirrorVolume> mirror, VolumeOptions options);
   ~VolumeCore();
   VolumeCore(const VolumeCore&) = delete;
   VolumeCore& operator=(const VolumeCore&) = delete;
 
+  /// Null: it is striped.
+  [[nodiscard]] MirrorVolume* mirror() const noexcept { return mirror_.get(); }
   [[nodiscard]] const VolumeRecord& record() const noexcept { return record_; }
   [[nodiscard]] const StripeMap& map() const noexcept { return map_; }
   [[nodiscard]] const VolumeOptions& options() const noexcept { return options_; }
@@ -99,6 +106,9 @@ class VolumeCore {
   }
   /// A group that is open; 0 if none is.
   [[nodiscard]] std::uint32_t any_open() const noexcept;
+  /// Calls an operation of the mirror. Only if there is one.
+  template <typename Call>
+  [[gnu::cold, gnu::noinline]] auto on_mirror(const Call& call) noexcept -> decltype(call());
   template <typename Take>
   [[gnu::noinline]] Status run_queued(std::chrono::nanoseconds deadline, const Take& take) noexcept;
 
@@ -111,6 +121,7 @@ class VolumeCore {
   const std::unique_ptr<std::atomic<std::uint8_t>[]> reported_;
   KeptQueues kept_;  ///< they use the regions
   const std::shared_ptr<VolumeMetrics> metrics_;
+  const std::unique_ptr<MirrorVolume> mirror_;
 };
 
 }  // namespace remora::volume::detail

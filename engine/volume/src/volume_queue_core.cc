@@ -15,6 +15,9 @@ namespace remora::volume::detail {
 Result<std::unique_ptr<VolumeQueueCore>> VolumeQueueCore::create(VolumeCore& volume,
                                                                  const QueueOptions& options,
                                                                  std::shared_ptr<VolumeCore> kept) {
+  if (volume.mirror() != nullptr)
+    return Error{Code::kUnsupported, "queue"}.with_subject(
+        volume.record().name + ", a mirror: this version has its synchronous operations only");
   constexpr std::size_t kMaxDepth = kMaxQueueDepth - VolumeLanes::kMaxParts;
   if (options.depth == 0 || options.depth > kMaxDepth)
     return Error{Code::kInvalidArgument, "queue"}.with_subject("depth").with_limit(options.depth,

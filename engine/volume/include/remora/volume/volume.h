@@ -7,9 +7,14 @@
 ///   auto volume = remora::volume::Volume::open(engine, cluster, "scratch").value();
 ///   volume.write(remora::ByteOffset{0}, bytes).value();
 ///
-/// Only striped volumes can be opened. Each byte of such a volume is in one region of one server.
-/// A group goes with its server's memory: then operations on it fail with kStaleRegion, and all
-/// other groups continue.
+/// Each byte of a *striped* volume is in one region of one server. A group goes with its server's
+/// memory: then operations on it fail with kStaleRegion, and all other groups continue.
+///
+/// A *mirror* has each byte on several servers. It has one writer at a time, which claims it:
+///
+///   auto volume = remora::volume::Volume::open(engine, cluster, "disk").value();
+///   volume.claim().value();
+///   volume.write(remora::ByteOffset{0}, bytes).value();
 
 #include <chrono>
 #include <cstdint>
@@ -30,9 +35,13 @@
 
 namespace remora::volume {
 
+class Volume;
+
 namespace detail {
+class MirrorWriter;
 class VolumeCore;
-}
+std::shared_ptr<MirrorWriter> mirror_writer_of(const Volume& volume);
+}  // namespace detail
 
 /// What this process knows of a group. Only operations find out about kLost and kRevoked, which end
 /// the use of the group by this handle; kUnreachable may pass.
@@ -59,8 +68,10 @@ struct GroupState {
 /// Copyable handle, thread-safe: any number of threads may call the synchronous functions at once.
 /// The regions are closed with the last copy and the last queue.
 ///
-/// A handle stays with the regions that it has opened. Open the volume again after kStaleRegion,
-/// after kConnectionLost, and to reach what was added since.
+/// A striped volume's handle stays with the regions that it has opened. Open the volume again after
+/// kStaleRegion, after kConnectionLost, and to reach what was added since.
+///
+/// A mirror's handle follows its members: it need not be opened again, but for a growth.
 ///
 /// A volume that was moved from answers kClosed; its record() is empty.
 ///
@@ -73,13 +84,16 @@ struct GroupState {
 class Volume {
  public:
   /// Opens the region of each group, by the memory id of its server. Blocks: a session for each
-  /// server, and a request for each group. Errors: kUnsupported (a mirror; shm); kProtocol (records
+  /// server, and a request for each group. Errors: kUnsupported (a mirror, which needs its cluster;
+  /// shm); kProtocol (records
   /// that do not fit each other, a region that is smaller than its group); kStaleRegion (the
   /// server has other memory, or the group is lost); those of Engine::open_region(). The subject
   /// names volume, group and member.
   static Result<Volume> open(const Engine& engine, const VolumeLayout& layout,
                              const VolumeOptions& options = {});
-  /// Reads the layout first. Errors: also those of Cluster::layout().
+  /// Reads the layout first. A mirror uses `engine` later, too: it must exist, and not be moved, as
+  /// long as a handle of the volume does. It opens the members of a group at the first read, and
+  /// those of all groups by claim(). Errors: also those of Cluster::layout().
   static Result<Volume> open(const Engine& engine, const Cluster& cluster, std::string_view name,
                              const VolumeOptions& options = {});
   /// For open().
@@ -100,7 +114,21 @@ class Volume {
   /// One entry for each group, as it is at the moment. Allocates.
   [[nodiscard]] std::vector<GroupState> groups() const;
 
-  /// Errors: kInvalidArgument (depth), kOutOfMemory.
+  /// Of a mirror: makes this handle, with all its copies, the one writer. Other clients' claims
+  /// end: no operation of theirs takes effect any more. Then groups are repaired: the bytes that a
+  /// writer before has left unequal are made equal. Blocks: two requests for each group, and a copy
+  /// of each zone of 1 MiB that is marked. The claim is renewed by a thread until release(), or
+  /// until the last copy of the handle ends. Errors: kBusy (another client renews a claim: the
+  /// subject is its identity); kUnsupported (striped); kAlreadyExists (claimed already);
+  /// kStaleRegion (a group is lost); those of the members and of the store.
+  Status claim(const ClaimOptions& options = {}) const;
+  /// Ends the claim. Errors: kNotFound (not claimed); kAccessRefused with Reason::kFenced (another
+  /// client has claimed the volume); those of the store.
+  Status release() const;
+  /// Whether this handle has claimed the volume, and has not noticed another claim.
+  [[nodiscard]] bool claimed() const;
+
+  /// Errors: kInvalidArgument (depth), kOutOfMemory; kUnsupported (a mirror).
   Result<VolumeQueue> queue(const QueueOptions& options = {}) const;
 
   /// Synchronous operations, 1 byte to the whole volume. They block until they are done, at most
@@ -108,6 +136,13 @@ class Volume {
   /// take twice that deadline (volume_queue.h). One within a stripe unit allocates nothing. A
   /// longer one uses a queue that the volume keeps for such operations. Errors: as
   /// VolumeCompletion::error(); kOutOfMemory.
+  ///
+  /// Of a mirror: parts of an operation are cut at stripe units and at each MiB of a group, and
+  /// carried out one after the other; reads need the store every 2 s, writes need a claim (kNoRight
+  /// without). An operation may take 3 s longer for each member that does not answer, and the
+  /// store's limit. kIndeterminate: some members may have the bytes; the writer makes all members
+  /// equal, with the old bytes, the new ones or a mixture. kAccessRefused with Reason::kFenced:
+  /// another client has claimed the volume.
   Status read(ByteOffset from, Target into, std::chrono::nanoseconds deadline = {}) const;
   /// As above, from the start of the block.
   Status read(Block from, Target into, std::chrono::nanoseconds deadline = {}) const;
@@ -131,6 +166,7 @@ class Volume {
                                   std::chrono::nanoseconds deadline = {}) const;
 
  private:
+  friend std::shared_ptr<detail::MirrorWriter> detail::mirror_writer_of(const Volume& volume);
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
   remora::detail::OwnedShared<detail::VolumeCore> core_;
 };

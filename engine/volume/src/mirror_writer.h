@@ -1,0 +1,82 @@
+#pragma once
+
+/// The claimed writer of a mirror.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <remora/engine/engine.h>
+#include <remora/mutex.h>
+#include <remora/result.h>
+#include <remora/volume/cluster.h>
+
+#include "member_opener.h"
+#include "mirror_group.h"
+#include "mirror_options.h"
+#include "volume_claim.h"
+
+namespace remora::volume::detail {
+
+/// A claim, its groups, and a thread (`remora-mirror`) that renews the claim, ends promotions,
+/// makes zones equal and clears bits. Thread-safe.
+class MirrorWriter {
+ public:
+  /// Claims the volume, adopts and repairs each group. `engine` is borrowed. Blocks as long as that
+  /// takes. Errors: those of VolumeClaim::claim() and adopt_group(); with options.partial the
+  /// latter leave a group closed. After an error the claim is released.
+  static Result<std::shared_ptr<MirrorWriter>> claim(const Engine& engine, const Cluster& cluster,
+                                                     std::string_view volume,
+                                                     const MirrorOptions& options);
+  /// The same with another opener, for tests.
+  static Result<std::shared_ptr<MirrorWriter>> claim(std::shared_ptr<MemberOpener> opener,
+                                                     const Cluster& cluster,
+                                                     std::string_view volume,
+                                                     const MirrorOptions& options);
+  MirrorWriter(std::shared_ptr<VolumeClaim> claim, std::shared_ptr<MemberOpener> opener,
+               const MirrorOptions& options);
+  /// Releases the claim, as far as the store answers. No operation is under way.
+  ~MirrorWriter();
+  MirrorWriter(const MirrorWriter&) = delete;
+  MirrorWriter& operator=(const MirrorWriter&) = delete;
+
+  [[nodiscard]] std::uint32_t group_count() const noexcept {
+    return static_cast<std::uint32_t>(groups_.size());
+  }
+  [[nodiscard]] bool group_open(std::uint32_t index) const noexcept {
+    return groups_[index] != nullptr;
+  }
+  /// Only if it is open.
+  [[nodiscard]] MirrorGroup& group(std::uint32_t index) const noexcept { return *groups_[index]; }
+  [[nodiscard]] const VolumeClaim& claim() const noexcept { return *claim_; }
+  [[nodiscard]] bool lost() const noexcept { return claim_->lost(); }
+
+  /// Clears the bitmaps as far as it can, and ends the claim. Operations fail after that.
+  Status release();
+
+ private:
+  Status start();
+  Status adopt_all();
+  Status end_exclusive();
+  /// Whether all groups are open, and no zone is marked.
+  [[nodiscard]] bool is_clean() const;
+  void run();
+  void maintain(bool clear);
+  void stop();
+
+  const MirrorOptions options_;
+  const std::shared_ptr<VolumeClaim> claim_;
+  const std::shared_ptr<MemberOpener> opener_;
+  std::vector<std::unique_ptr<MirrorGroup>> groups_;
+  std::atomic<bool> serving_{false};  ///< groups_ does not change any more
+  remora::detail::Mutex mutex_;
+  remora::detail::Condition wake_;
+  bool stopped_ REMORA_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace remora::volume::detail
