@@ -1,0 +1,156 @@
+#pragma once
+
+/// A MetadataStore in memory, whose answers a test can lose.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <remora/volume/metadata_store.h>
+
+namespace remora::volume::test {
+
+/// What happens to the next transaction.
+enum class StoreFault : std::uint8_t {
+  kNone,
+  kAnswerLost,  ///< it applies, and its writer does not learn that
+  kLate,        ///< it applies when apply_late() is called, if its conditions hold then
+  kNotSent      ///< an error: it never applies
+};
+
+class FakeStore final : public MetadataStore {
+ public:
+  Result<Snapshot> get(std::span<const std::string> keys,
+                       std::chrono::nanoseconds /*limit*/) override {
+    const std::lock_guard lock{mutex_};
+    ++reads_;
+    if (down_) return Error{Code::kUnreachable, "etcd"};
+    Snapshot snapshot;
+    snapshot.revision = revision_;
+    for (const auto& [key, value] : values_)
+      for (const std::string& wanted : keys)
+        if (key == wanted) snapshot.entries.push_back({key, value, revision_});
+    return snapshot;
+  }
+  Result<Snapshot> range(std::string_view prefix, std::chrono::nanoseconds /*limit*/) override {
+    const std::lock_guard lock{mutex_};
+    if (down_) return Error{Code::kUnreachable, "etcd"};
+    Snapshot snapshot;
+    snapshot.revision = revision_;
+    for (const auto& [key, value] : values_)
+      if (std::string_view{key}.starts_with(prefix))
+        snapshot.entries.push_back({key, value, revision_});
+    return snapshot;
+  }
+  Result<Committed> commit(const Transaction& transaction,
+                           std::chrono::nanoseconds /*limit*/) override {
+    const std::lock_guard lock{mutex_};
+    ++commits_;
+    if (down_) return Error{Code::kUnreachable, "etcd"};
+    const StoreFault fault = std::exchange(fault_, StoreFault::kNone);
+    if (fault == StoreFault::kNotSent) return Error{Code::kUnreachable, "etcd"};
+    if (fault == StoreFault::kLate) {
+      late_ = transaction;
+      return unknown();
+    }
+    const bool applied = apply(transaction);
+    if (fault == StoreFault::kAnswerLost) return unknown();
+    return Committed{applied ? Outcome::kApplied : Outcome::kRefused, revision_, std::nullopt};
+  }
+  Result<LeaseId> grant_lease(std::chrono::seconds /*lifetime*/,
+                              std::chrono::nanoseconds /*limit*/) override {
+    const std::lock_guard lock{mutex_};
+    if (down_) return Error{Code::kUnreachable, "etcd"};
+    return ++last_lease_;
+  }
+  Status keep_alive(LeaseId lease, std::chrono::nanoseconds /*limit*/) override {
+    const std::lock_guard lock{mutex_};
+    if (down_) return Error{Code::kUnreachable, "etcd"};
+    if (lease <= lapsed_) return Error{Code::kNotFound, "lease"};
+    return {};
+  }
+  Status revoke(LeaseId /*lease*/, std::chrono::nanoseconds /*limit*/) override { return {}; }
+  [[nodiscard]] std::string name() const override { return "a store in memory"; }
+
+  // For the test.
+  void fail_next(StoreFault fault) {
+    const std::lock_guard lock{mutex_};
+    fault_ = fault;
+  }
+  void set_down(bool down) {
+    const std::lock_guard lock{mutex_};
+    down_ = down;
+  }
+  /// Whether the transaction that was late has applied now.
+  bool apply_late() {
+    const std::lock_guard lock{mutex_};
+    return late_ && apply(*std::exchange(late_, std::nullopt));
+  }
+  void put(const std::string& key, const std::string& value) {
+    const std::lock_guard lock{mutex_};
+    values_[key] = value;
+  }
+  void erase(const std::string& key) {
+    const std::lock_guard lock{mutex_};
+    values_.erase(key);
+  }
+  /// All leases end. Their keys are erased by the test.
+  void lapse() {
+    const std::lock_guard lock{mutex_};
+    lapsed_ = last_lease_;
+  }
+  [[nodiscard]] std::string value(const std::string& key) {
+    const std::lock_guard lock{mutex_};
+    const auto found = values_.find(key);
+    return found == values_.end() ? std::string{} : found->second;
+  }
+  [[nodiscard]] int reads() {
+    const std::lock_guard lock{mutex_};
+    return reads_;
+  }
+  [[nodiscard]] int commits() {
+    const std::lock_guard lock{mutex_};
+    return commits_;
+  }
+
+ private:
+  [[nodiscard]] static Committed unknown() {
+    return {Outcome::kUnknown, 0, Error{Code::kTimedOut, "etcd"}};
+  }
+  bool apply(const Transaction& transaction) {
+    for (const Compare& compare : transaction.compares) {
+      const auto found = values_.find(compare.key);
+      if (compare.value ? found == values_.end() || found->second != *compare.value
+                        : found != values_.end())
+        return false;
+    }
+    ++revision_;
+    for (const Change& change : transaction.changes) {
+      if (change.value)
+        values_[change.key] = *change.value;
+      else
+        values_.erase(change.key);
+    }
+    return true;
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, std::string> values_;
+  std::optional<Transaction> late_;
+  StoreFault fault_ = StoreFault::kNone;
+  bool down_ = false;
+  std::uint64_t revision_ = 1;
+  LeaseId last_lease_ = 0;
+  LeaseId lapsed_ = 0;
+  int reads_ = 0;
+  int commits_ = 0;
+};
+
+}  // namespace remora::volume::test

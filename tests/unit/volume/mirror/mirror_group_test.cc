@@ -1,0 +1,409 @@
+/// The bytes of a group: order of writes, failures, repair, reads.
+
+#include "mirror_group.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "mirror_rig.h"
+#include "support/eventually.h"
+
+namespace remora::volume::test {
+namespace {
+
+using detail::MirrorGroup;
+using remora::test::eventually;
+
+class MirrorGroupTest : public MirrorRig {
+ protected:
+  void SetUp() override {
+    MirrorRig::SetUp();
+    group_ = adopt();
+    ASSERT_NE(group_, nullptr);
+  }
+  Status write(std::uint64_t offset, int value, std::size_t length = 4096) {
+    const auto bytes = filled(length, value);
+    return group_->write(offset, bytes, soon());
+  }
+  void expect_read(std::uint64_t offset, int value) {
+    std::vector<std::byte> bytes(4096);
+    ASSERT_OK(group_->read(offset, bytes, soon()));
+    EXPECT_EQ(bytes, filled(4096, value));
+  }
+  /// Does what the writer's thread does, until a promotion is over.
+  void wait_for_readers() {
+    clock_->advance(options_.times.readers_gone_after());
+    group_->maintain(false);
+    EXPECT_FALSE(stored().promoting);
+  }
+  std::unique_ptr<MirrorGroup> group_;
+};
+
+TEST_F(MirrorGroupTest, MarksAllMembersThenWritesBackupsThenThePrimary) {
+  ASSERT_OK(write(1_MiB + 8_KiB, 7));
+  const auto log = log_.take();
+  ASSERT_EQ(log.size(), 6U);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(log[i].offset_bytes, detail::word_offset(0));
+  for (std::size_t i = 3; i < 6; ++i) EXPECT_EQ(log[i].offset_bytes, kData + 1_MiB + 8_KiB);
+  EXPECT_EQ(log[5].region, "s0") << "the primary comes last";
+  for (std::size_t server = 0; server < 3; ++server) EXPECT_EQ(word_of(server), 2U);
+  expect_read(1_MiB + 8_KiB, 7);
+  expect_equal_members();
+}
+
+TEST_F(MirrorGroupTest, AMarkedZoneIsNotMarkedAgain) {
+  ASSERT_OK(write(0, 1));
+  log_.take();
+  ASSERT_OK(write(8_KiB, 2));
+  EXPECT_EQ(log_.take().size(), 3U);
+}
+
+TEST_F(MirrorGroupTest, ZeroesAreWrittenToAllMembers) {
+  ASSERT_OK(write(0, 1, 12_KiB));
+  ASSERT_OK(group_->write_zeroes(4_KiB, 4_KiB, soon()));
+  expect_read(0, 1);
+  expect_read(4_KiB, 0);
+  expect_equal_members();
+}
+
+TEST_F(MirrorGroupTest, HeadersComeBeforeTheDataOfAConfiguration) {
+  regions_[1]->die();
+  ASSERT_OK(write(0, 1));
+  const auto log = log_.take();
+  const GroupRecord group = stored();
+  ASSERT_EQ(servers_of(group), (std::vector<std::string>{"s0", "s2"}));
+  // The mark and the data that were under way; then headers; then the primary's data.
+  std::size_t headers = 0;
+  for (const WriteLogEntry& entry : log)
+    if (entry.offset_bytes == 0) ++headers;
+  EXPECT_EQ(headers, 2U);
+  EXPECT_EQ(log.back().region, "s0");
+  EXPECT_EQ(log.back().offset_bytes, kData);
+  for (const std::size_t server : {0U, 2U}) {
+    detail::MemberHeader::Bytes bytes{};
+    const auto found = regions_[server]->bytes(0, bytes.size());
+    std::copy(found.begin(), found.end(), bytes.begin());
+    const auto header = detail::MemberHeader::decode(bytes).value();
+    EXPECT_EQ(header.epoch, group.epoch);
+    EXPECT_EQ(header.writer_epoch, group.adopted);
+    EXPECT_EQ(header.generation, group.generation);
+    EXPECT_EQ(header.role,
+              server == 0 ? detail::MemberRole::kPrimary : detail::MemberRole::kInSync);
+  }
+}
+
+TEST_F(MirrorGroupTest, AFailedBackupIsRemovedBeforeTheAcknowledgement) {
+  regions_[2]->die();
+  ASSERT_OK(write(0, 3));
+  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s1"}));
+  EXPECT_FALSE(stored().promoting);
+  ASSERT_EQ(events_.size(), 1U);
+  EXPECT_EQ(events_[0].kind, VolumeEventKind::kMemberRemoved);
+  EXPECT_EQ(events_[0].server, "s2");
+  expect_equal_members();
+}
+
+TEST_F(MirrorGroupTest, AMemberThatAnswersErrorsIsRemovedOnce) {
+  regions_[2]->die();
+  ASSERT_OK(write(0, 3));
+  const int commits = store_->commits();
+  ASSERT_OK(write(4_KiB, 3));
+  ASSERT_OK(write(1_MiB, 3));
+  EXPECT_EQ(store_->commits(), commits);
+}
+
+TEST_F(MirrorGroupTest, WithoutItsPrimaryAWriteIsAcknowledgedWhenNoReaderCanReadIt) {
+  ASSERT_OK(write(0, 1));
+  regions_[0]->die();
+  Status written = Error{Code::kInternal};
+  std::atomic<bool> done = false;
+  std::thread writes{[&] {
+    written = write(0, 2);
+    done = true;
+  }};
+  EXPECT_TRUE(eventually([&] { return stored().promoting; }));
+  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s1", "s2"}));
+  clock_->advance(options_.times.readers_gone_after() - 1ms);
+  for (int i = 0; i < 3; ++i) group_->maintain(false);
+  EXPECT_TRUE(stored().promoting);
+  EXPECT_FALSE(done);
+  clock_->advance(1ms);
+  EXPECT_TRUE(eventually([&] {
+    group_->maintain(false);
+    return done.load();
+  }));
+  writes.join();
+  ASSERT_OK(written);
+  EXPECT_FALSE(stored().promoting);
+  expect_read(0, 2);
+  expect_equal_members();
+}
+
+TEST_F(MirrorGroupTest, AFenceOfTheOldPrimaryReplacesTheWait) {
+  regions_[0]->fail_writes({WriteFault::kNone, WriteFault::kRefused});
+  std::thread writes{[&] { EXPECT_TRUE(write(0, 2).ok()); }};
+  EXPECT_TRUE(eventually([&] {
+    group_->maintain(false);
+    return !stored().promoting && stored().members.size() == 2;
+  }));
+  writes.join();
+  EXPECT_EQ(regions_[0]->fences(), 2) << "the claim's, and that of the removed primary";
+  expect_read(0, 2);
+}
+
+TEST_F(MirrorGroupTest, NewMemoryOfTheOldPrimaryReplacesTheWait) {
+  regions_[0]->die(Error{Code::kStaleRegion, "write"}.with_reason(Reason::kNewMemory));
+  std::thread writes{[&] { EXPECT_TRUE(write(0, 2).ok()); }};
+  EXPECT_TRUE(eventually([&] {
+    group_->maintain(false);
+    return !stored().promoting && stored().members.size() == 2;
+  }));
+  writes.join();
+  expect_read(0, 2);
+}
+
+TEST_F(MirrorGroupTest, OnlyThePrimaryBeforeThePromotionIsFenced) {
+  // The first old primary cannot be reached, the second one can.
+  regions_[0]->die();
+  ASSERT_OK(group_->remove_member("region-s0", soon()));
+  ASSERT_TRUE(stored().promoting);
+  ASSERT_OK(group_->remove_member("region-s1", soon()));
+  for (int i = 0; i < 3; ++i) group_->maintain(false);
+  EXPECT_TRUE(stored().promoting) << "a reader may still read the first one";
+  wait_for_readers();
+  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s2"}));
+}
+
+TEST_F(MirrorGroupTest, TheLastMemberInSyncStays) {
+  regions_[1]->die();
+  regions_[2]->die();
+  ASSERT_OK(write(0, 1));
+  regions_[0]->die();
+  EXPECT_FALSE(write_in_vain(*group_, 1_MiB, 2).ok());
+  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0"}));
+  regions_[0]->revive();
+  group_->maintain(false);
+  ASSERT_OK(write(0, 3));
+  expect_read(0, 3);
+}
+
+TEST_F(MirrorGroupTest, MembersThatFailAllAtOnceAllStay) {
+  for (auto& region : regions_) region->die();
+  EXPECT_FALSE(write_in_vain(*group_, 0, 2).ok());
+  EXPECT_EQ(stored().members.size(), 3U) << "this process may have lost its network";
+}
+
+TEST_F(MirrorGroupTest, AnUnknownOutcomeThatIsSettledIsWrittenAgain) {
+  regions_[1]->fail_writes({WriteFault::kNone, WriteFault::kLost});
+  ASSERT_OK(write(0, 4));
+  EXPECT_EQ(stored().members.size(), 3U);
+  expect_equal_members();
+}
+
+TEST_F(MirrorGroupTest, AMemberThatCannotTellIsRemoved) {
+  regions_[1]->fail_writes({WriteFault::kNone, WriteFault::kLate});
+  regions_[1]->set_settles(false);
+  ASSERT_OK(write(0, 4));
+  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s2"}));
+  expect_equal_members();
+}
+
+TEST_F(MirrorGroupTest, AnIndeterminateWriteLeavesItsZoneUnresolvedUntilAllOfItIsCopied) {
+  ASSERT_OK(write(0, 1, 64_KiB));
+  store_->set_down(true);  // so that the member cannot be removed
+  regions_[1]->fail_writes({WriteFault::kApplied});
+  regions_[1]->set_settles(false);
+  EXPECT_CODE(write_in_vain(*group_, 4_KiB, 2), kIndeterminate);
+  EXPECT_TRUE(group_->unresolved().has(0));
+  EXPECT_NE(data_of(1, 4_KiB, 4096), data_of(0, 4_KiB, 4096));
+  store_->set_down(false);
+  regions_[1]->set_settles(true);
+  group_->maintain(true);
+  group_->maintain(true);
+  EXPECT_FALSE(group_->unresolved().any());
+  expect_equal_members();
+}
+
+TEST_F(MirrorGroupTest, AWriteOverAnUnresolvedZoneResolvesItFirst) {
+  ASSERT_OK(write(0, 1, 64_KiB));
+  regions_[0]->fail_writes({WriteFault::kBadMemory});  // the backups have it, the primary does not
+  EXPECT_CODE(write_filled(*group_, 4_KiB, 2, soon()), kProvider);
+  EXPECT_TRUE(group_->unresolved().has(0));
+  ASSERT_OK(write(16_KiB, 3));
+  EXPECT_FALSE(group_->unresolved().has(0));
+  expect_equal_members();
+  expect_read(4_KiB, 1);
+}
+
+TEST_F(MirrorGroupTest, ABadBufferRemovesNoMember) {
+  regions_[1]->fail_writes({WriteFault::kNone, WriteFault::kBadMemory});
+  EXPECT_CODE(write_filled(*group_, 0, 2, soon()), kProvider);
+  EXPECT_EQ(stored().members.size(), 3U);
+}
+
+TEST_F(MirrorGroupTest, ABitIsClearedWhenItsZoneIsIdleAndResolved) {
+  ASSERT_OK(write(0, 1));
+  group_->maintain(true);
+  EXPECT_EQ(word_of(0), 1U) << "written since the last call";
+  group_->maintain(true);
+  for (std::size_t server = 0; server < 3; ++server) EXPECT_EQ(word_of(server), 0U);
+  ASSERT_OK(write(0, 2));
+  EXPECT_EQ(word_of(2), 1U);
+}
+
+TEST_F(MirrorGroupTest, AFrozenGroupAcknowledgesNothing) {
+  store_->fail_next(StoreFault::kLate);
+  regions_[2]->die();
+  // The removal's answer is lost; the next transaction, with another nonce, decides.
+  ASSERT_OK(write(0, 1));
+  EXPECT_FALSE(store_->apply_late());
+  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s1"}));
+  store_->fail_next(StoreFault::kAnswerLost);
+  regions_[1]->die();
+  store_->set_down(false);
+  ASSERT_OK(write(0, 2));
+  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0"}));
+}
+
+TEST_F(MirrorGroupTest, WithoutAStoreWritesGoOnWhileNoMemberFails) {
+  store_->set_down(true);
+  ASSERT_OK(write(0, 1));
+  regions_[1]->die();
+  EXPECT_CODE(write_in_vain(*group_, 0, 2), kIndeterminate);
+  store_->set_down(false);
+  group_->maintain(false);
+  ASSERT_OK(write(0, 3));
+  expect_equal_members();
+}
+
+TEST_F(MirrorGroupTest, AnotherClaimEndsWrites) {
+  const auto other = adopt();
+  ASSERT_NE(other, nullptr);
+  const Status written = write_filled(*group_, 0, 2, soon());
+  EXPECT_FALSE(written.ok());
+  EXPECT_TRUE(group_->control().lost());
+  EXPECT_CODE(write_filled(*group_, 0, 2, soon()), kAccessRefused);
+  std::vector<std::byte> bytes(4096);
+  EXPECT_CODE(group_->read(0, bytes, soon()), kAccessRefused);
+  EXPECT_EQ(stored().members.size(), 3U) << "a writer that has lost its claim removes nothing";
+  ASSERT_OK(other->read(0, bytes, soon()));
+  EXPECT_EQ(bytes, filled(4096, 0));
+}
+
+TEST_F(MirrorGroupTest, AReadConfirmsWhenTIsOver) {
+  expect_read(0, 0);
+  const int reads = store_->reads();
+  expect_read(0, 0);
+  EXPECT_EQ(store_->reads(), reads) << "confirmed by the adoption";
+  clock_->advance(options_.times.confirmed_for);
+  expect_read(0, 0);
+  EXPECT_EQ(store_->reads(), reads + 1);
+}
+
+TEST_F(MirrorGroupTest, WithoutAStoreReadsPauseAfterT) {
+  store_->set_down(true);
+  expect_read(0, 0);
+  clock_->advance(options_.times.confirmed_for);
+  std::vector<std::byte> bytes(4096);
+  EXPECT_FALSE(group_->read(0, bytes, at_once()).ok());
+  store_->set_down(false);
+  expect_read(0, 0);
+}
+
+TEST_F(MirrorGroupTest, AGroupThatIsReadIsConfirmedBeforeTIsOver) {
+  expect_read(0, 0);
+  clock_->advance(options_.times.refreshed_after());
+  const int reads = store_->reads();
+  group_->maintain(false);
+  EXPECT_EQ(store_->reads(), reads + 1);
+  clock_->advance(options_.times.refreshed_after());
+  group_->maintain(false);
+  EXPECT_EQ(store_->reads(), reads + 1) << "not read since";
+}
+
+TEST_F(MirrorGroupTest, AtomicsAreThoseOfTheWriter) {
+  EXPECT_EQ(group_->fetch_add(8, 5, soon()).value(), 0U);
+  EXPECT_EQ(group_->fetch_add(8, 2, soon()).value(), 5U);
+  EXPECT_EQ(group_->compare_swap(8, 7, 100, soon()).value(), 7U);
+  EXPECT_EQ(group_->compare_swap(8, 7, 200, soon()).value(), 100U);
+  EXPECT_EQ(group_->fetch_add(8, 0, soon()).value(), 100U);
+  expect_equal_members();
+}
+
+TEST_F(MirrorGroupTest, AnExclusiveWriteGoesToAllMembersAtOnce) {
+  group_->set_exclusive(true);
+  ASSERT_OK(write(0, 1));
+  log_.take();
+  ASSERT_OK(write(0, 2));
+  const auto log = log_.take();
+  ASSERT_EQ(log.size(), 3U);
+  EXPECT_EQ(log[0].region, "s0");
+  expect_read(0, 2);
+}
+
+TEST_F(MirrorGroupTest, AnExclusiveReadResolvesTheZoneFirst) {
+  group_->set_exclusive(true);
+  regions_[1]->fail_writes({WriteFault::kNone, WriteFault::kBadMemory});
+  EXPECT_CODE(write_filled(*group_, 0, 2, soon()), kProvider);
+  expect_read(0, 2);
+  EXPECT_FALSE(group_->unresolved().any());
+  expect_equal_members();
+}
+
+class MirrorRebuildTest : public MirrorGroupTest {
+ protected:
+  void SetUp() override {
+    MirrorGroupTest::SetUp();
+    ASSERT_OK(write(0, 1, 64_KiB));
+    ASSERT_OK(write(2_MiB, 2));
+    regions_[2]->die();
+    ASSERT_OK(write(1_MiB, 3));
+    ASSERT_EQ(stored().members.size(), 2U);
+  }
+};
+
+TEST_F(MirrorRebuildTest, ANewMemberGetsMarksWritesAndCopiesThenIsInSync) {
+  ASSERT_OK(group_->add_syncing(member_of(3), soon()));
+  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s1", "s3 syncing"}));
+  ASSERT_OK(write(4_KiB, 9));
+  EXPECT_EQ(data_of(3, 4_KiB, 4096), filled(4096, 9));
+  for (std::uint32_t zone = 0; zone < group_->zone_count(); ++zone)
+    ASSERT_OK(group_->copy_zone(zone, soon()));
+  ASSERT_OK(group_->make_in_sync(soon()));
+  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s1", "s3"}));
+  EXPECT_EQ(word_of(3), word_of(0)) << "the bitmap is copied";
+  expect_equal_members();
+  ASSERT_OK(write(0, 5));
+  expect_equal_members();
+}
+
+TEST_F(MirrorRebuildTest, AMemberThatMissedAWriteNeverBecomesInSync) {
+  ASSERT_OK(group_->add_syncing(member_of(3), soon()));
+  regions_[3]->fail_writes({WriteFault::kRefused});
+  ASSERT_OK(write(4_KiB, 9));
+  EXPECT_CODE(group_->make_in_sync(soon()), kBusy);
+  EXPECT_CODE(group_->copy_zone(0, soon()), kBusy);
+  group_->maintain(false);
+  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s1"}));
+}
+
+TEST_F(MirrorRebuildTest, OneMemberIsBuiltAtATime) {
+  ASSERT_OK(group_->add_syncing(member_of(3), soon()));
+  EXPECT_CODE(group_->add_syncing(member_of(3), soon()), kBusy);
+}
+
+TEST_F(MirrorRebuildTest, ARebuildGoesOnWithAnotherPrimary) {
+  ASSERT_OK(group_->add_syncing(member_of(3), soon()));
+  ASSERT_OK(group_->copy_zone(0, soon()));
+  regions_[0]->die();
+  ASSERT_OK(group_->copy_zone(1, soon()));
+  ASSERT_OK(group_->copy_zone(2, soon()));
+  wait_for_readers();
+  ASSERT_OK(group_->make_in_sync(soon()));
+  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s1", "s3"}));
+  expect_equal_members();
+}
+
+}  // namespace
+}  // namespace remora::volume::test
