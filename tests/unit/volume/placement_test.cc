@@ -84,6 +84,104 @@ TEST(Placement, MirrorsUseFewSetsOfServers) {
   EXPECT_LE(sets.size(), 4U);
 }
 
+TEST(Placement, MirrorsAreSpreadEvenly) {
+  const std::vector servers{server("a", 1_GiB), server("b", 1_GiB), server("c", 1_GiB)};
+  const auto placed = place(servers, {.groups = 3, .group_bytes = 64_MiB, .width = 3, .copies = 2});
+  ASSERT_TRUE(placed.fits());
+  std::map<std::size_t, int> primaries;
+  std::map<std::size_t, int> copies;
+  for (const auto& set : placed.groups) {
+    ++primaries[set[0]];
+    for (const std::size_t each : set) ++copies[each];
+  }
+  for (const std::size_t each : {0U, 1U, 2U}) {
+    EXPECT_EQ(primaries[each], 1) << each;
+    EXPECT_EQ(copies[each], 2) << each;
+  }
+}
+
+TEST(Placement, FourServersMakeTwoSetsOfTwo) {
+  std::vector<ServerRecord> servers;
+  for (int i = 0; i < 4; ++i) servers.push_back(server("s" + std::to_string(i), 8_GiB));
+  const auto placed =
+      place(servers, {.groups = 16, .group_bytes = 64_MiB, .width = 4, .copies = 2});
+  ASSERT_TRUE(placed.fits());
+  std::set<std::set<std::size_t>> sets;
+  for (const auto& set : placed.groups) sets.emplace(set.begin(), set.end());
+  EXPECT_EQ(sets.size(), 2U);
+}
+
+/// A choice by the load alone would put both copies where there is least room, and then fail.
+TEST(Placement, MirrorsFitWheneverThereIsAWay) {
+  const std::vector uneven{server("a", 4_MiB), server("b", 2_MiB), server("c", 2_MiB)};
+  const auto full = place(uneven, {.groups = 4, .group_bytes = 1_MiB, .width = 2, .copies = 2});
+  ASSERT_TRUE(full.fits());
+  std::map<std::size_t, std::uint64_t> used;
+  for (const auto& set : full.groups)
+    for (const std::size_t each : set) ++used[each];
+  EXPECT_EQ(used, (std::map<std::size_t, std::uint64_t>{{0, 4}, {1, 2}, {2, 2}}));
+  // Each group needs a copy on the large server, or on both others.
+  const std::vector large{server("a", 100_MiB), server("b", 3_MiB), server("c", 3_MiB)};
+  EXPECT_TRUE(place(large, {.groups = 6, .group_bytes = 1_MiB, .width = 3, .copies = 2}).fits());
+  const auto refused = place(large, {.groups = 10, .group_bytes = 1_MiB, .width = 2, .copies = 2});
+  ASSERT_FALSE(refused.fits());
+  ASSERT_EQ(refused.rooms.size(), 3U);
+  EXPECT_EQ(refused.rooms[0].missing_bytes, 0U);
+  EXPECT_EQ(refused.rooms[1].missing_bytes, 2_MiB);
+  EXPECT_EQ(refused.rooms[2].missing_bytes, 2_MiB);
+}
+
+TEST(Placement, CopiesOfOneDomainAreOnDifferentServers) {
+  const std::vector servers{server("a", 1_GiB, "r1"), server("b", 1_GiB, "r1")};
+  PlacementRequest request{
+      .groups = 3, .group_bytes = 64_MiB, .width = 1, .copies = 2, .allow_same_domain = true};
+  const auto placed = place(servers, request);
+  ASSERT_TRUE(placed.fits());
+  for (const auto& set : placed.groups) EXPECT_NE(set[0], set[1]);
+  request.copies = 3;
+  EXPECT_THAT(place(servers, request).missing(), HasSubstr("needs 3 servers, and there are 2"));
+}
+
+TEST(Placement, OtherDomainsAreTakenFirstWhereTheyNeedNotBe) {
+  const std::vector servers{server("a", 2_GiB, "r1"), server("b", 2_GiB, "r1"),
+                            server("c", 1_GiB, "r2")};
+  const auto placed = place(
+      servers,
+      {.groups = 1, .group_bytes = 64_MiB, .width = 1, .copies = 2, .allow_same_domain = true});
+  ASSERT_TRUE(placed.fits());
+  EXPECT_EQ(placed.groups[0], (std::vector<std::size_t>{0, 2}));
+}
+
+TEST(Placement, NewRowUsesTheSetsOfTheRowAbove) {
+  const std::vector servers{server("a", 1_GiB), server("b", 1_GiB), server("c", 2_GiB)};
+  const auto placed =
+      place(servers,
+            {.groups = 2, .group_bytes = 64_MiB, .width = 2, .copies = 2, .above = {{1, 0}, {}}});
+  ASSERT_TRUE(placed.fits());
+  EXPECT_EQ(placed.groups[0], (std::vector<std::size_t>{1, 0}));
+}
+
+TEST(Replacement, KeepsDomainsApart) {
+  const std::vector servers{server("a", 1_GiB, "r1"), server("b", 4_GiB, "r1"),
+                            server("c", 1_GiB, "r2"), server("d", 2_GiB, "r2")};
+  ReplacementRequest request{.region_bytes = 64_MiB, .kept = {"a"}};
+  EXPECT_EQ(place_replacement(servers, request), 3U);
+  request.sets = {{"a", "c"}};
+  EXPECT_EQ(place_replacement(servers, request), 2U);
+  request.excluded = {"c", "d"};
+  EXPECT_EQ(place_replacement(servers, request), std::nullopt);
+  request.allow_same_domain = true;
+  EXPECT_EQ(place_replacement(servers, request), 1U);
+}
+
+TEST(Replacement, NeedsTheRoom) {
+  const std::vector servers{server("a", 1_GiB), server("b", 64_MiB)};
+  ReplacementRequest request{.region_bytes = 64_MiB, .kept = {"a"}};
+  EXPECT_EQ(place_replacement(servers, request), 1U);
+  request.region_bytes += 4096;
+  EXPECT_EQ(place_replacement(servers, request), std::nullopt);
+}
+
 TEST(Placement, OnlyNamedServersAreUsed) {
   const std::vector servers{server("a", 1_GiB), server("b", 2_GiB)};
   const auto placed =
