@@ -322,7 +322,7 @@ void volume_seeds(Corpus& corpus) {
   mirror.state = volume::VolumeState::kCreating;
   mirror.writer_epoch = 7;
   mirror.writer = "client-1";
-  mirror.exclusive = true;
+  mirror.exclusive = mirror.allow_same_domain = true;
   corpus.put(fuzzer, "mirror", volume::to_json(mirror));
   volume::GroupRecord group;
   group.index = 5;
@@ -333,7 +333,7 @@ void volume_seeds(Corpus& corpus) {
   group.nonce = 13;
   corpus.put(fuzzer, "group", volume::to_json(group));
   group.members.clear();
-  group.promoting = group.lost = true;
+  group.promoting = group.lost = group.restored = true;
   corpus.put(fuzzer, "group-lost", volume::to_json(group));
   corpus.put(fuzzer, "generation", volume::generation_json(6));
   volume::FileContents file;

@@ -9,10 +9,24 @@ namespace {
 Error not_ready(const VolumeRecord& volume) {
   if (volume.state == VolumeState::kCreating)
     return Error{Code::kBusy, "volume that is being created"}.with_subject(volume.name);
+  if (volume.state == VolumeState::kImporting)
+    return Error{Code::kBusy, "volume that is being imported"}.with_subject(volume.name);
   return Error{Code::kBusy, "volume that is being removed"}.with_subject(volume.name);
 }
 
+std::vector<ServerRecord> without(std::vector<ServerRecord> servers,
+                                  const std::vector<std::string>& draining) {
+  std::erase_if(servers, [&](const ServerRecord& each) {
+    return std::find(draining.begin(), draining.end(), each.name) != draining.end();
+  });
+  return servers;
+}
+
 }  // namespace
+
+std::vector<ServerRecord> VolumeLayout::servers_for_members() const {
+  return without(servers, draining);
+}
 
 const ServerRecord* VolumeLayout::find_server(std::string_view name) const noexcept {
   const auto found = std::find_if(servers.begin(), servers.end(),
@@ -68,6 +82,23 @@ Result<std::vector<ServerRecord>> Cluster::servers() const {
   return servers;
 }
 
+Result<std::vector<std::string>> Cluster::draining() const {
+  const auto snapshot = store_->range(keys_.draining(), limit_);
+  if (!snapshot) return snapshot.error();
+  std::vector<std::string> names;
+  for (const Entry& entry : snapshot->entries)
+    names.push_back(entry.key.substr(keys_.draining().size()));
+  return names;
+}
+
+Result<std::vector<ServerRecord>> Cluster::servers_for_members() const {
+  auto servers = this->servers();
+  if (!servers) return servers.error();
+  const auto draining = this->draining();
+  if (!draining) return draining.error();
+  return without(std::move(*servers), *draining);
+}
+
 Result<std::vector<VolumeRecord>> Cluster::volumes() const {
   const auto snapshot = store_->range(keys_.volumes(), limit_);
   if (!snapshot) return snapshot.error();
@@ -111,9 +142,14 @@ Result<VolumeLayout> Cluster::read(std::string_view volume) const {
       layout.extra_groups.push_back(std::move(*group));
     }
   }
+  if (const Entry* const writer = snapshot->find(keys_.writer(volume)); writer != nullptr)
+    layout.live_writer = writer->value;
   auto servers = this->servers();
   if (!servers) return servers.error();
   layout.servers = std::move(*servers);
+  auto draining = this->draining();
+  if (!draining) return draining.error();
+  layout.draining = std::move(*draining);
   return layout;
 }
 

@@ -7,6 +7,7 @@
 #include <remora/volume/management.h>
 
 #include "decided_commit.h"
+#include "make_member.h"
 #include "volume_builder.h"
 
 namespace remora::volume {
@@ -28,9 +29,9 @@ bool in_range(std::uint64_t number, std::uint64_t min, std::uint64_t max) {
 Managed<VolumeRecord> record_of(const VolumeSpec& spec, std::size_t servers) {
   if (!config::is_region_name(spec.name))
     return failure(wrong("name"), "a volume's name has 1 to 64 of A-Z a-z 0-9 . _ -");
-  if (spec.kind != Kind::kStriped || spec.copies != 1)
-    return failure(Error{Code::kUnsupported, "create volume"}.with_subject("mirror"),
-                   "this version makes striped volumes only, which keep one copy of each byte");
+  if (spec.kind == Kind::kStriped ? spec.copies != 1 : spec.copies < 2 || spec.copies > kCopiesMax)
+    return failure(wrong("copies"), "a striped volume has 1 copy, a mirror 2 to " +
+                                        std::to_string(kCopiesMax) + " copies");
   constexpr std::uint64_t kBlockMax = std::uint64_t{16} << 20U;
   if (!in_range(spec.stripe_bytes, kStripeBytesMin, kGroupBytesMax))
     return failure(wrong("stripe unit"), "a stripe unit is a power of two from 4 KiB to 1 GiB");
@@ -49,6 +50,9 @@ Managed<VolumeRecord> record_of(const VolumeSpec& spec, std::size_t servers) {
   record.name = spec.name;
   record.id = random_number();
   record.state = VolumeState::kCreating;
+  record.kind = spec.kind;
+  record.copies = spec.copies;
+  record.allow_same_domain = spec.allow_same_domain;
   record.size_bytes = spec.size_bytes;
   record.block_bytes = spec.block_bytes;
   record.stripe_bytes = spec.stripe_bytes;
@@ -117,15 +121,16 @@ Managed<VolumeRecord> complete(const Cluster& cluster, VolumeBuilder& builder,
 
 Managed<VolumeRecord> create_volume(const Cluster& cluster, const Engine& engine,
                                     const VolumeSpec& spec, const Progress& progress) {
-  const auto servers = cluster.servers();
+  const auto servers = cluster.servers_for_members();
   if (!servers) return failure(servers.error());
   if (const std::string name = unknown_server(spec.servers, *servers); !name.empty())
     return failure(Error{Code::kNotFound, "server of a cluster"}.with_subject(name),
-                   "'remora cluster status' lists those that are registered");
+                   "'remora cluster status' lists those that are registered, and those that are "
+                   "drained");
   auto record = record_of(spec, spec.servers.empty() ? servers->size() : spec.servers.size());
   if (!record) return record;
   const Placement placement = place(*servers, {.groups = record->group_count(),
-                                               .group_bytes = record->group_bytes,
+                                               .group_bytes = region_bytes_of(*record),
                                                .width = record->width,
                                                .copies = record->copies,
                                                .allow_same_domain = spec.allow_same_domain,

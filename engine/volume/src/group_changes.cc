@@ -33,7 +33,7 @@ void name_primary(GroupRecord& group) {
 }  // namespace
 
 bool is_restored(const GroupRecord& group, std::uint64_t generation) noexcept {
-  return group.generation != generation;
+  return group.restored || group.generation != generation;
 }
 
 Result<GroupRecord> adopted(const GroupRecord& group, std::uint64_t writer_epoch,
@@ -41,6 +41,7 @@ Result<GroupRecord> adopted(const GroupRecord& group, std::uint64_t writer_epoch
   GroupRecord next = next_of(group);
   next.adopted = writer_epoch;
   next.generation = generation;
+  next.restored = false;
   next.members.clear();
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     if (is_restored(group, generation) && !fenced[i])

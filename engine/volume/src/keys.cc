@@ -6,6 +6,8 @@ Keys::Keys(std::string_view cluster) { root_.append("/remora/").append(cluster).
 
 std::string Keys::server(std::string_view name) const { return servers().append(name); }
 
+std::string Keys::draining(std::string_view server) const { return draining().append(server); }
+
 // A volume's own key is not a prefix of another volume's: names hold no slash.
 std::string Keys::volume(std::string_view name) const { return volumes().append(name); }
 

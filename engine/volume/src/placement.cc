@@ -215,7 +215,7 @@ std::string Placement::missing() const {
         .append(" free in whole groups, ")
         .append(config::format_size(room.missing_bytes))
         .append(" missing");
-  if (rooms.empty()) text = "no server is registered";
+  if (rooms.empty()) text = "no server is registered that may get members";
   if (rooms.size() < domains_needed)
     text.append("; it needs ")
         .append(std::to_string(domains_needed))

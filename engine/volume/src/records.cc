@@ -18,7 +18,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::array kKinds{"striped", "mirror"};
-constexpr std::array kVolumeStates{"creating", "ready", "removing"};
+constexpr std::array kVolumeStates{"creating", "ready", "removing", "importing"};
 constexpr std::array kMemberStates{"in_sync", "syncing"};
 
 OrderedJson json_of(const Member& member) {
@@ -103,6 +103,7 @@ std::string to_json(const VolumeRecord& record) {
                      {"writer_epoch", record.writer_epoch},
                      {"writer", record.writer},
                      {"exclusive", record.exclusive},
+                     {"allow_same_domain", record.allow_same_domain},
                      {"nonce", hexadecimal(record.nonce)}}
       .dump();
 }
@@ -118,6 +119,7 @@ std::string to_json(const GroupRecord& record) {
                      {"members", members},
                      {"promoting", record.promoting},
                      {"lost", record.lost},
+                     {"restored", record.restored},
                      {"nonce", hexadecimal(record.nonce)}}
       .dump();
 }
@@ -158,6 +160,7 @@ Result<VolumeRecord> parse_volume(std::string_view key, std::string_view json) {
   reader->number("writer_epoch", 0, UINT64_MAX, record.writer_epoch);
   reader->text("writer", record.writer);
   reader->flag("exclusive", record.exclusive);
+  reader->flag("allow_same_domain", record.allow_same_domain);
   reader->id("nonce", record.nonce);
   record.copies = static_cast<std::uint32_t>(copies);
   record.width = static_cast<std::uint32_t>(width);
@@ -177,6 +180,7 @@ Result<GroupRecord> parse_group(std::string_view key, std::string_view json) {
   reader->id("generation", record.generation);
   reader->flag("promoting", record.promoting);
   reader->flag("lost", record.lost);
+  reader->flag("restored", record.restored);
   reader->id("nonce", record.nonce);
   reader->objects("members", kCopiesMax + 1, [&](RecordReader& each) {
     return read_member(each, record.members.emplace_back());

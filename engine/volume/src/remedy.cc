@@ -34,15 +34,20 @@ std::string_view remedy(const Error& error) noexcept {
   if (operation == "volume that is being created" || operation == "volume that is being removed")
     return "wait, or clear what an interrupted command has left: 'remora volume rm'";
   if (operation == "claim of a volume" && code == Code::kBusy)
-    return "another client writes it: end that one, or claim with 'steal', after which its "
-           "operations fail";
+    return "another client writes it: end that one, or claim with 'steal' or by 'remora volume "
+           "release', after which its operations fail; a client that has died loses its claim after "
+           "ten seconds";
   if (operation == "claim of a volume" && code == Code::kAccessRefused)
     return "claim it again, unless the other client has to have it";
   if (code == Code::kNoRight && error.subject().ends_with("a mirror that is not claimed"))
     return "a mirror has one writer at a time: Volume::claim() before the write";
   if (operation == "store that was restored")
     return "the store was restored from a snapshot that is older than the members: restore a newer "
-           "one, or see engine/docs/volumes.md, rules 28 to 30";
+           "one, or see engine/docs/operating-volumes.md ('remora volume repair --from-headers')";
+  if (operation == "volume that is being imported")
+    return "wait, or repeat the 'remora volume import' that was interrupted";
+  if (operation == "volume with a claimed writer")
+    return "end that program first; a program that has ended loses its claim after some seconds";
   if (operation == "volume that another client changes") return "look again, and repeat it";
   if (operation == "room for a volume")
     return "ask for less, remove volumes, or register servers with more memory";

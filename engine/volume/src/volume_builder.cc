@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "decided_commit.h"
+#include "make_member.h"
 
 namespace remora::volume {
 namespace {
@@ -23,31 +24,9 @@ tl::unexpected<Failure> failure(const Error& error, std::string detail) {
 
 std::vector<Compare> VolumeBuilder::conditions(const std::string& volume,
                                                const std::string& volume_value) const {
-  return {cluster_.generation_is(generation_), {cluster_.keys().volume(volume), volume_value}};
-}
-
-Managed<Member> VolumeBuilder::make_region(const VolumeRecord& volume, std::uint64_t group,
-                                           const ServerRecord& server, RegionSpec spec) {
-  const auto session = servers_.connect(server.name, server.addresses);
-  if (!session) return failure(session.error(), "server " + server.name);
-  if (session->server().memory_id != server.memory_id)
-    return failure(
-        Error{Code::kStaleRegion, "record of a server"}.with_subject(server.name),
-        "the server at " + server.addresses.front() +
-            " has other memory than the record in the cluster says: wait until it has registered "
-            "itself again, and try again");
-  spec.name = region_name(volume.id, group, random_number());
-  spec.size_bytes = volume.group_bytes;
-  spec.block_bytes = volume.block_bytes;
-  const auto region = session->create_region(spec);
-  if (!region) {
-    // Without an answer the region may be there; by its name this client finds it.
-    if (region.error().code() == Code::kTimedOut || region.error().code() == Code::kConnectionLost)
-      static_cast<void>(session->remove_region(spec.name));
-    return failure(region.error(), "server " + server.name);
-  }
-  return Member{server.name,  server.addresses,    region->memory_id,
-                region->name, region->incarnation, MemberState::kInSync};
+  return {cluster_.generation_is(generation_),
+          {cluster_.keys().writer(volume), std::nullopt},
+          {cluster_.keys().volume(volume), volume_value}};
 }
 
 Managed<void> VolumeBuilder::make_regions(const VolumeRecord& volume, std::uint64_t first,
@@ -63,7 +42,8 @@ Managed<void> VolumeBuilder::make_regions(const VolumeRecord& volume, std::uint6
     group.generation = generation_;
     group.nonce = random_number();
     for (const std::size_t server : placement.groups[i]) {
-      auto member = make_region(volume, group.index, servers[server], template_spec);
+      auto member = make_member(servers_, servers[server],
+                                region_spec_of(volume, group.index, template_spec));
       if (!member) return tl::unexpected<Failure>{member.error()};
       group.members.push_back(std::move(*member));
       if (progress) progress(++done, all);

@@ -24,8 +24,9 @@ class VolumeBuilder {
   VolumeBuilder(const Cluster& cluster, const Engine& engine, std::uint64_t generation)
       : cluster_{cluster}, servers_{engine}, generation_{generation} {}
 
-  /// Makes a region for each member of the groups from `first` on. `template_spec`: all but name
-  /// and size.
+  /// Makes a region for each member of the groups from `first` on. `template_spec`: all but name,
+  /// size and block. What a mirror needs there is zeroes, as the server creates it: its first
+  /// claimant writes headers.
   Managed<void> make_regions(const VolumeRecord& volume, std::uint64_t first,
                              const std::vector<ServerRecord>& servers, const Placement& placement,
                              const RegionSpec& template_spec, const Progress& progress);
@@ -38,13 +39,12 @@ class VolumeBuilder {
   /// text `volume_value`; out, what its key has then. The text says what is left; empty: nothing.
   std::string undo(const VolumeRecord& volume, std::string& volume_value);
 
-  /// Conditions of each transaction: generation, and the value of the volume's key.
+  /// Conditions of each transaction: the generation, that no writer has the claim, and the value of
+  /// the volume's key.
   [[nodiscard]] std::vector<Compare> conditions(const std::string& volume,
                                                 const std::string& volume_value) const;
 
  private:
-  Managed<Member> make_region(const VolumeRecord& volume, std::uint64_t group,
-                              const ServerRecord& server, RegionSpec spec);
   /// The members' regions of the volume as the store has it now. Errors: those of the store; kBusy
   /// (it was restored).
   [[nodiscard]] Result<std::set<std::string>> regions_in_use(const VolumeRecord& volume) const;

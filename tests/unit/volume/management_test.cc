@@ -164,9 +164,8 @@ TEST_F(Management, WrongSpecIsExplained) {
   wrong.group_bytes = 1_MiB + 4096;
   refused(wrong, Code::kInvalidArgument, "multiple of the stripe unit");
   wrong = spec();
-  wrong.kind = Kind::kMirror;
   wrong.copies = 2;
-  refused(wrong, Code::kUnsupported, "striped volumes only");
+  refused(wrong, Code::kInvalidArgument, "a striped volume has 1 copy");
   wrong = spec(~std::uint64_t{0} - 4095);
   refused(wrong, Code::kLimitExceeded, "16 TiB at most");
   wrong = spec();

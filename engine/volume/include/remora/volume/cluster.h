@@ -29,10 +29,15 @@ struct VolumeLayout {
   /// Groups beyond group_count(), which an interrupted resize left.
   std::vector<GroupRecord> extra_groups{};
   std::vector<ServerRecord> servers{};  ///< registered at the moment, sorted by name
-  std::uint64_t generation = 0;         ///< of the cluster
-  std::uint64_t revision = 0;  ///< of the store, at the last change of the volume or of a group
+  std::vector<std::string> draining{};  ///< names of servers that get no new members
+  /// The identity of the claimed writer that is alive; empty: there is none.
+  std::string live_writer{};
+  std::uint64_t generation = 0;  ///< of the cluster
+  std::uint64_t revision = 0;    ///< of the store, at the last change of the volume or of a group
 
   [[nodiscard]] const ServerRecord* find_server(std::string_view name) const noexcept;
+  /// The servers on which the volume may have new members: registered, and not draining.
+  [[nodiscard]] std::vector<ServerRecord> servers_for_members() const;
   /// Where to connect for `member`: the server's present addresses, else those of the member.
   [[nodiscard]] const std::vector<std::string>& addresses_of(const Member& member) const noexcept;
 };
@@ -69,6 +74,10 @@ class Cluster {
   [[nodiscard]] Compare generation_is(std::uint64_t generation) const;
   /// Sorted by name.
   [[nodiscard]] Result<std::vector<ServerRecord>> servers() const;
+  /// Names of servers that are drained: no volume gets new members there. Sorted.
+  [[nodiscard]] Result<std::vector<std::string>> draining() const;
+  /// Those on which a volume may have new members: servers() without draining().
+  [[nodiscard]] Result<std::vector<ServerRecord>> servers_for_members() const;
   /// Sorted by name.
   [[nodiscard]] Result<std::vector<VolumeRecord>> volumes() const;
   /// Errors beside the above: kNotFound; kBusy (it is being created or removed, or that was

@@ -20,6 +20,10 @@ class Keys {
   [[nodiscard]] std::string servers() const { return root_ + "servers/"; }
   /// The key of a server's record. `name` is not checked.
   [[nodiscard]] std::string server(std::string_view name) const;
+  /// The prefix of the keys of servers that are drained: no volume gets new members there.
+  [[nodiscard]] std::string draining() const { return root_ + "draining/"; }
+  /// The key that says so of one server.
+  [[nodiscard]] std::string draining(std::string_view server) const;
   /// The prefix of the keys of all volumes.
   [[nodiscard]] std::string volumes() const { return root_ + "volumes/"; }
   /// The key of a volume's record.

@@ -62,9 +62,10 @@ enum class Kind : std::uint8_t {
 enum class VolumeState : std::uint8_t {
   kCreating,  ///< or its creation was interrupted
   kReady,
-  kRemoving  ///< or its removal was interrupted
+  kRemoving,  ///< or its removal was interrupted
+  kImporting  ///< or its import was interrupted: its regions hold bytes
 };
-/// "creating", "ready" or "removing".
+/// "creating", "ready", "removing" or "importing".
 [[nodiscard]] std::string_view to_string(VolumeState state) noexcept;
 
 /// A volume.
@@ -82,7 +83,8 @@ struct VolumeRecord {
   std::uint64_t writer_epoch = 0;                    ///< `w`: raised by each claim
   std::string writer{};                              ///< identity of the claimant; empty: none
   bool exclusive = false;
-  std::uint64_t nonce = 0;  ///< another one with each change
+  bool allow_same_domain = false;  ///< copies of a group may be in one failure domain
+  std::uint64_t nonce = 0;         ///< another one with each change
 
   /// The bytes of one row: width × group_bytes.
   [[nodiscard]] std::uint64_t row_bytes() const noexcept { return width * group_bytes; }
@@ -120,6 +122,8 @@ struct GroupRecord {
   std::vector<Member> members{};  ///< the first is the primary; at least one unless `lost`
   bool promoting = false;
   bool lost = false;
+  /// It was put into a store that had lost it: the next claimant compares the members' headers.
+  bool restored = false;
   std::uint64_t nonce = 0;  ///< another one with each change
 
   friend bool operator==(const GroupRecord&, const GroupRecord&) = default;
