@@ -1,0 +1,62 @@
+#pragma once
+
+/// The work on a claimed mirror, group by group.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remora/volume/cluster.h>
+#include <remora/volume/maintenance.h>
+#include <remora/volume/management.h>
+
+#include "claimed_volume.h"
+#include "copy_pace.h"
+#include "group_restorer.h"
+#include "member_regions.h"
+#include "move_plan.h"
+
+namespace remora::volume::detail {
+
+/// One command's work. A group that fails is named in the report, and the others go on; the work
+/// ends at a cancellation, and when the claim is lost. One thread.
+class MirrorWork {
+ public:
+  /// All are borrowed. `layout` must have been read after the claim.
+  MirrorWork(ClaimedVolume& volume, MemberRegions& regions, const VolumeLayout& layout,
+             const MaintenanceOptions& options);
+
+  /// Removes regions that no group uses, except those of groups that could not be opened.
+  void remove_orphans();
+  /// Gives each group its copies, no more and no fewer. Errors: kCancelled; kStaleRegion (the claim
+  /// is lost).
+  Managed<void> restore_copies();
+  /// Moves the volume's members from `server`. Errors: the same.
+  Managed<void> empty_server(const std::string& server);
+  /// Moves members as plan_moves() says. Errors: the same.
+  Managed<void> rebalance();
+
+  [[nodiscard]] MaintenanceReport report() const;
+
+ private:
+  /// Ends the work, or notes what has failed.
+  Managed<void> note(Managed<void> done);
+  [[nodiscard]] std::uint64_t bytes_of_group() const;
+  /// A sentence about a group that the claim could not open.
+  [[nodiscard]] std::string why_closed(std::uint32_t group) const;
+
+  ClaimedVolume& volume_;
+  MemberRegions& regions_;
+  const VolumeLayout& layout_;
+  CopyPace pace_;
+  GroupRestorer restorer_;
+  MaintenanceReport report_;
+};
+
+/// "what, where: detail", for a report.
+[[nodiscard]] std::string describe(const Failure& failure);
+
+/// Adds up two reports.
+void add(MaintenanceReport& to, const MaintenanceReport& more);
+
+}  // namespace remora::volume::detail

@@ -1,0 +1,281 @@
+// The order of the steps of a rebuild, a move and a repair, and what a crash after each step
+// leaves.
+
+#include "mirror_work.h"
+
+#include <cstdint>
+#include <functional>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "unit/volume/fake_mirror.h"
+
+namespace remora::volume::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+/// One command's work on the mirror, as with_claimed() does it.
+Managed<MaintenanceReport> run(FakeMirror& mirror, const MaintenanceOptions& options,
+                               const std::function<Managed<void>(detail::MirrorWork&)>& work) {
+  const VolumeLayout layout = mirror.layout();
+  MaintenanceOptions ordered = options;
+  ordered.zones_at_once = 1;
+  detail::MirrorWork all{mirror, mirror, layout, ordered};
+  all.remove_orphans();
+  if (auto done = work(all); !done) return tl::unexpected<Failure>{done.error()};
+  return all.report();
+}
+
+Managed<MaintenanceReport> repair(FakeMirror& mirror, const MaintenanceOptions& options = {}) {
+  return run(mirror, options, [](detail::MirrorWork& work) { return work.restore_copies(); });
+}
+
+Managed<MaintenanceReport> drain(FakeMirror& mirror, const std::string& server) {
+  return run(mirror, {}, [&](detail::MirrorWork& work) -> Managed<void> {
+    if (auto restored = work.restore_copies(); !restored) return restored;
+    return work.empty_server(server);
+  });
+}
+
+void expect_whole(const FakeMirror& mirror) {
+  for (std::uint32_t i = 0; i < mirror.group_count(); ++i) {
+    EXPECT_EQ(mirror.in_sync(i), 2U) << i;
+    EXPECT_FALSE(mirror.group(i).promoting) << i;
+  }
+  EXPECT_TRUE(mirror.members_equal());
+  EXPECT_THAT(mirror.orphans(), IsEmpty());
+}
+
+TEST(MirrorWork, RebuildHasThisOrder) {
+  FakeMirror mirror{3, 1, 2};
+  mirror.lose_server("s0");
+  const auto report = repair(mirror);
+  ASSERT_TRUE(report);
+  EXPECT_THAT(mirror.steps,
+              ElementsAre("make on s2", "add 0 s2", "copy 0/0", "copy 0/1", "in sync 0"));
+  EXPECT_EQ(report->members_added, 1U);
+  EXPECT_THAT(report->left, IsEmpty());
+  expect_whole(mirror);
+}
+
+TEST(MirrorWork, WholeMirrorIsLeftAlone) {
+  FakeMirror mirror{3, 3, 2};
+  const auto report = repair(mirror);
+  ASSERT_TRUE(report);
+  EXPECT_THAT(mirror.steps, IsEmpty());
+  EXPECT_EQ(report->groups, 3U);
+}
+
+TEST(MirrorWork, MoveAddsBeforeItRemoves) {
+  FakeMirror mirror{3, 1, 1};
+  mirror.layout().draining = {"s0"};
+  ASSERT_TRUE(drain(mirror, "s0"));
+  EXPECT_THAT(mirror.steps, ElementsAre("make on s2", "add 0 s2", "copy 0/0", "in sync 0",
+                                        "remove 0 s0", "promoted 0", "delete on s0"));
+  expect_whole(mirror);
+}
+
+TEST(MirrorWork, CrashBeforeEachStepOfARebuildIsMended) {
+  for (std::size_t at = 0;; ++at) {
+    FakeMirror mirror{4, 2, 2};
+    mirror.lose_server("s1");
+    mirror.before_step = [&](std::string_view) -> Status {
+      if (mirror.steps.size() == at) throw Crash{};
+      return {};
+    };
+    bool crashed = false;
+    try {
+      ASSERT_TRUE(repair(mirror));
+    } catch (const Crash&) {
+      crashed = true;
+    }
+    if (!crashed) {
+      EXPECT_EQ(at, 10U);  // the steps of two rebuilds
+      return;
+    }
+    mirror.before_step = {};
+    mirror.claim_again();
+    const auto report = repair(mirror);
+    ASSERT_TRUE(report) << at;
+    EXPECT_THAT(report->left, IsEmpty()) << at;
+    expect_whole(mirror);
+  }
+}
+
+TEST(MirrorWork, CrashBeforeEachStepOfADrainIsMended) {
+  for (std::size_t at = 0;; ++at) {
+    FakeMirror mirror{4, 2, 1};
+    mirror.layout().draining = {"s1"};
+    mirror.before_step = [&](std::string_view) -> Status {
+      if (mirror.steps.size() == at) throw Crash{};
+      return {};
+    };
+    bool crashed = false;
+    try {
+      ASSERT_TRUE(drain(mirror, "s1"));
+    } catch (const Crash&) {
+      crashed = true;
+    }
+    if (!crashed) {
+      EXPECT_GT(at, 10U);
+      return;
+    }
+    mirror.before_step = {};
+    mirror.claim_again();
+    ASSERT_TRUE(drain(mirror, "s1")) << at;
+    expect_whole(mirror);
+    for (std::uint32_t i = 0; i < mirror.group_count(); ++i)
+      for (const Member& member : mirror.group(i).members) EXPECT_NE(member.server, "s1") << at;
+  }
+}
+
+/// Each step fails once: the member is built on another server, or named as not done.
+TEST(MirrorWork, FailureOfEachStepLeavesAUsableMirror) {
+  for (std::size_t at = 0; at < 5; ++at) {
+    FakeMirror mirror{5, 1, 2};
+    mirror.lose_server("s1");
+    std::size_t count = 0;
+    mirror.before_step = [&](std::string_view) -> Status {
+      if (count++ == at) return Error{Code::kTimedOut, "write"};
+      return {};
+    };
+    const auto report = repair(mirror);
+    ASSERT_TRUE(report) << at;
+    EXPECT_THAT(report->left, IsEmpty()) << at;
+    EXPECT_EQ(report->members_added, 1U) << at;
+    expect_whole(mirror);
+  }
+}
+
+TEST(MirrorWork, UnknownOutcomeOfTheEntryKeepsTheRegion) {
+  FakeMirror mirror{3, 1, 1};
+  mirror.lose_server("s0");
+  mirror.before_step = [](std::string_view step) -> Status {
+    if (step.starts_with("add")) return Error{Code::kIndeterminate, "transaction"};
+    return {};
+  };
+  const auto report = repair(mirror);
+  ASSERT_TRUE(report);
+  EXPECT_THAT(report->left, SizeIs(1));
+  EXPECT_THAT(mirror.orphans(), SizeIs(1));  // the transaction may name it later
+  mirror.before_step = {};
+  mirror.claim_again();
+  ASSERT_TRUE(repair(mirror));
+  expect_whole(mirror);
+}
+
+TEST(MirrorWork, StopLeavesNothingHalfMade) {
+  FakeMirror mirror{4, 2, 3};
+  mirror.lose_server("s1");
+  MaintenanceOptions options;
+  options.stop = [&] { return mirror.steps.size() >= 7; };  // in the second group
+  const auto stopped = repair(mirror, options);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().error.code(), Code::kCancelled);
+  EXPECT_EQ(mirror.in_sync(0), 2U);
+  EXPECT_EQ(mirror.in_sync(1), 1U);
+  EXPECT_THAT(mirror.group(1).members, SizeIs(1));
+  EXPECT_THAT(mirror.orphans(), IsEmpty());
+  const auto resumed = repair(mirror);
+  ASSERT_TRUE(resumed);
+  EXPECT_EQ(resumed->members_added, 1U);
+  expect_whole(mirror);
+}
+
+TEST(MirrorWork, GroupThatFailsIsNamedAndOthersGoOn) {
+  FakeMirror mirror{4, 3, 1};
+  mirror.lose_server("s1");
+  mirror.close_group(0);
+  const auto report = repair(mirror);
+  ASSERT_TRUE(report);
+  ASSERT_THAT(report->left, SizeIs(1));
+  EXPECT_THAT(report->left[0], HasSubstr("group 0"));
+  EXPECT_THAT(report->left[0], HasSubstr("accept-loss"));
+  EXPECT_EQ(mirror.in_sync(1), 2U);
+}
+
+TEST(MirrorWork, LostClaimEndsTheWork) {
+  FakeMirror mirror{4, 2, 1};
+  mirror.lose_server("s1");
+  mirror.before_step = [&](std::string_view step) -> Status {
+    if (!step.starts_with("copy")) return {};
+    mirror.lose_claim();
+    return Error{Code::kAccessRefused, "write"};
+  };
+  const auto report = repair(mirror);
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().error.code(), Code::kStaleRegion);
+  EXPECT_THAT(report.error().detail, HasSubstr("another client has claimed"));
+}
+
+TEST(MirrorWork, NoRoomIsSaidWithTheBytes) {
+  FakeMirror mirror{2, 1, 1};
+  mirror.lose_server("s1");
+  const auto report = repair(mirror);
+  ASSERT_TRUE(report);
+  ASSERT_THAT(report->left, SizeIs(1));
+  EXPECT_THAT(report->left[0], HasSubstr("1032KiB free outside the failure domains"));
+  EXPECT_TRUE(mirror.members_equal());
+}
+
+TEST(MirrorWork, MoveThatWasInterruptedLeavesNoThirdCopy) {
+  FakeMirror mirror{3, 1, 1};
+  // As a crash leaves it after the third member is in sync.
+  GroupRecord& group = mirror.layout().groups[0];
+  RegionSpec spec{.name = region_name(mirror.record().id, 0, 99)};
+  auto third = mirror.make(mirror.layout().servers[2], spec);
+  ASSERT_TRUE(third);
+  group.members.push_back(*third);
+  ASSERT_TRUE(mirror.copy_zone(0, 0, {}).ok());
+  mirror.layout().draining = {"s0"};
+  ASSERT_TRUE(repair(mirror));
+  expect_whole(mirror);
+  EXPECT_EQ(mirror.group(0).members[0].server, "s1");
+}
+
+TEST(MirrorWork, OrphansOfClosedGroupsStay) {
+  FakeMirror mirror{3, 2, 1};
+  for (const std::uint64_t group : {0U, 1U})
+    ASSERT_TRUE(mirror.make(mirror.layout().servers[2],
+                            {.name = region_name(mirror.record().id, group, 99)}));
+  mirror.close_group(1);
+  ASSERT_TRUE(repair(mirror));
+  EXPECT_THAT(mirror.orphans(), ElementsAre(region_name(mirror.record().id, 1, 99)));
+}
+
+TEST(MirrorWork, RebalanceMovesToAnEmptyServer) {
+  FakeMirror mirror{4, 3, 1};
+  for (ServerRecord& server : mirror.layout().servers) {
+    server.pool_bytes = std::uint64_t{8} << 20U;
+    server.pool_free_bytes = server.name == "s3" ? server.pool_bytes : std::uint64_t{2} << 20U;
+  }
+  const auto report = run(mirror, {}, [](detail::MirrorWork& work) { return work.rebalance(); });
+  ASSERT_TRUE(report);
+  EXPECT_GE(report->members_moved, 2U);
+  expect_whole(mirror);
+}
+
+TEST(MirrorWork, ProgressEndsAtTheExpectedBytes) {
+  FakeMirror mirror{4, 2, 2};
+  mirror.lose_server("s1");
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> told;
+  MaintenanceOptions options;
+  options.progress = [&](const MaintenanceProgress& progress) {
+    told.emplace_back(progress.done_bytes, progress.all_bytes);
+  };
+  ASSERT_TRUE(repair(mirror, options));
+  ASSERT_THAT(told, SizeIs(4));
+  EXPECT_EQ(told.back().first, std::uint64_t{4} << 20U);
+  EXPECT_EQ(told.back().second, std::uint64_t{4} << 20U);
+}
+
+}  // namespace
+}  // namespace remora::volume::test
