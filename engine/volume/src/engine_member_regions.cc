@@ -1,0 +1,58 @@
+#include "engine_member_regions.h"
+
+#include <algorithm>
+
+#include "make_member.h"
+
+namespace remora::volume::detail {
+
+bool EngineMemberRegions::refresh(ServerRecord& server) {
+  const auto session = servers_.connect(server.name, server.addresses);
+  if (!session || session->server().memory_id != server.memory_id) return false;
+  const auto usage = session->usage();
+  if (!usage) return false;
+  server.pool_bytes = usage->pool_bytes;
+  // What is zeroed at the moment is free soon.
+  server.pool_free_bytes = usage->pool_bytes - std::min(usage->pool_used_bytes, usage->pool_bytes);
+  return true;
+}
+
+Managed<Member> EngineMemberRegions::make(const ServerRecord& server, const RegionSpec& spec) {
+  return make_member(servers_, server, spec);
+}
+
+Result<RegionInfo> EngineMemberRegions::stat(const Member& member,
+                                             const std::vector<std::string>& addresses) {
+  const auto session = servers_.connect(member.server, addresses);
+  if (!session) return session.error();
+  if (session->server().memory_id != member.memory_id)
+    return Error{Code::kStaleRegion, "stat"}.with_reason(Reason::kNewMemory);
+  auto region = session->stat(member.region);
+  if (region && region->incarnation != member.incarnation)
+    return Error{Code::kStaleRegion, "stat"}.with_subject(member.region);
+  return region;
+}
+
+Result<std::vector<std::string>> EngineMemberRegions::list(
+    const std::string& server, const std::vector<std::string>& addresses, std::string_view prefix) {
+  const auto session = servers_.connect(server, addresses);
+  if (!session) return session.error();
+  const auto regions = session->regions();
+  if (!regions) return regions.error();
+  std::vector<std::string> names;
+  for (const RegionInfo& region : *regions)
+    if (region.name.starts_with(prefix)) names.push_back(region.name);
+  return names;
+}
+
+Status EngineMemberRegions::remove(const std::string& server,
+                                   const std::vector<std::string>& addresses,
+                                   const std::string& region) {
+  const auto session = servers_.connect(server, addresses);
+  if (!session) return session.error();
+  const Status removed = session->remove_region(region, Removal::kNow);
+  if (!removed && removed.error().code() == Code::kUnknownRegion) return {};
+  return removed;
+}
+
+}  // namespace remora::volume::detail

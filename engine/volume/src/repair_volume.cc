@@ -1,0 +1,89 @@
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <remora/volume/maintenance.h>
+#include <remora/volume/volume.h>
+
+#include "claimed_work.h"
+#include "decided_commit.h"
+#include "engine_member_regions.h"
+#include "orphan_regions.h"
+#include "remove_remains.h"
+#include "volume_builder.h"
+
+namespace remora::volume {
+namespace {
+
+/// A striped volume has no claim. Changing its key ends what other clients have begun.
+Managed<MaintenanceReport> repair_striped(const Cluster& cluster, const Engine& engine,
+                                          const VolumeLayout& found) {
+  VolumeRecord taken = found.volume;
+  taken.nonce = random_number();
+  const std::string key = cluster.keys().volume(taken.name);
+  const auto begun =
+      commit_decided(cluster, {{cluster.generation_is(found.generation), {key, found.volume_value}},
+                               {{key, to_json(taken), kNoLease}}});
+  if (!begun) return failure(begun.error());
+  if (!*begun)
+    return failure(
+        Error{Code::kBusy, "volume that another client changes"}.with_subject(taken.name));
+  auto layout = cluster.layout(taken.name);
+  if (!layout) return failure(layout.error());
+  if (auto removed = detail::remove_extra_groups(cluster, *layout); !removed)
+    return tl::unexpected<Failure>{removed.error()};
+  MaintenanceReport report;
+  report.groups = layout->groups.size();
+  detail::EngineMemberRegions regions{engine};
+  std::set<std::uint64_t> kept;
+  for (const GroupRecord& group : layout->groups) {
+    const GroupCondition condition = condition_of(*layout, group);
+    if (condition == GroupCondition::kOk) continue;
+    kept.insert(group.index);
+    report.left.push_back(taken.name + ", group " + std::to_string(group.index) + ": " +
+                          std::string{to_string(condition)} +
+                          ", and a striped volume has no other copy");
+  }
+  report.regions_removed = detail::remove_orphans(*layout, regions, kept, report.left);
+  return report;
+}
+
+}  // namespace
+
+Managed<MaintenanceReport> repair_volume(const Cluster& cluster, const Engine& engine,
+                                         std::string_view name, const MaintenanceOptions& options) {
+  const auto found = cluster.remains(name);
+  if (!found) return failure(found.error());
+  switch (found->volume.state) {
+    case VolumeState::kImporting:
+      return failure(Error{Code::kBusy, "volume that is being imported"}.with_subject(name));
+    case VolumeState::kCreating:
+    case VolumeState::kRemoving: {
+      const auto removed = remove_volume(cluster, engine, name);
+      if (!removed) return tl::unexpected<Failure>{removed.error()};
+      MaintenanceReport report;
+      report.cleared = true;
+      return report;
+    }
+    case VolumeState::kReady: break;
+  }
+  if (found->volume.kind == Kind::kStriped) return repair_striped(cluster, engine, *found);
+  return detail::with_claim(cluster, engine, name, options,
+                            [](detail::MirrorWork& work) { return work.restore_copies(); });
+}
+
+Managed<MaintenanceReport> repair_claimed(const Cluster& cluster, const Engine& engine,
+                                          const Volume& volume, const MaintenanceOptions& options) {
+  auto writer = detail::mirror_writer_of(volume);
+  if (!writer)
+    return failure(
+        Error{Code::kInvalidArgument, "repair volume"}.with_subject(volume.record().name),
+        "this process has no claim of the volume");
+  detail::WriterClaimedVolume claimed{std::move(writer)};
+  detail::EngineMemberRegions regions{engine};
+  return detail::with_claimed(cluster, claimed, regions, options,
+                              [](detail::MirrorWork& work) { return work.restore_copies(); });
+}
+
+}  // namespace remora::volume
