@@ -14,6 +14,8 @@
 
 namespace remora::apps {
 
+/// "striped" or "mirror:2", as --kind takes it.
+[[nodiscard]] std::string kind_text(const volume::VolumeRecord& record);
 [[nodiscard]] Json volume_json(const volume::VolumeRecord& record);
 /// One line, or the JSON of the record. `what`: "created".
 void print_volume(const Globals& globals, const volume::VolumeRecord& record,

@@ -53,6 +53,10 @@ tl::expected<NamedVolume, Failure> open_cluster(const Globals& globals, const st
   return NamedVolume{std::move(*cluster), uri->volume, uri->text()};
 }
 
+Status claim_if_mirror(const volume::Volume& volume) {
+  return volume.record().kind == volume::Kind::kMirror ? volume.claim() : Status{};
+}
+
 tl::unexpected<Failure> fail_in_cluster(const Error& error, std::string_view context) {
   Failure why{error, context};
   const std::string_view remedy = volume::remedy(error);

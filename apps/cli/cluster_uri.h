@@ -8,6 +8,7 @@
 #include <remora/volume/cluster.h>
 #include <remora/volume/management.h>
 #include <remora/volume/uri.h>
+#include <remora/volume/volume.h>
 
 #include "cli/command.h"
 
@@ -30,6 +31,9 @@ struct NamedVolume {
 [[nodiscard]] tl::expected<NamedVolume, Failure> open_cluster(const Globals& globals,
                                                               const std::string& uri,
                                                               bool wants_volume);
+
+/// Claims a mirror, as whose only writer this process can write to it; a striped volume needs none.
+[[nodiscard]] Status claim_if_mirror(const volume::Volume& volume);
 
 /// The failure of a function of remora::volume, with its remedy.
 [[nodiscard]] tl::unexpected<Failure> fail_in_cluster(const Error& error,

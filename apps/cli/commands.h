@@ -39,8 +39,10 @@ void add_config_commands(Commands& commands);  // config check, show, init, sche
 void add_key_commands(Commands& commands);     // key generate, usage
 void add_top_command(Commands& commands);
 void add_doctor_command(Commands& commands);
-void add_cluster_commands(Commands& commands);  // cluster status
+void add_cluster_commands(Commands& commands);  // cluster status, drain, new-generation
 void add_volume_commands(
     Commands& commands);  // volume create, ls, stat, resize, rm, export, import
+/// repair, rebalance, add-copy, accept-loss, claim and release, under `group`.
+void add_volume_maintenance_commands(Commands& commands, CLI::App* group);
 
 }  // namespace remora::apps

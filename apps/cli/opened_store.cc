@@ -44,6 +44,9 @@ tl::expected<OpenedStore, Failure> OpenedStore::open(const Globals& globals, con
     auto opened = volume::Volume::open(*engine, named->cluster, named->volume,
                                        {.rights = rights, .operation_deadline = globals.timeout});
     if (!opened) return fail_in_cluster(opened.error(), context);
+    if ((rights & (Rights::kWrite | Rights::kAtomic)) != Rights::kNone)
+      if (const Status claimed = claim_if_mirror(*opened); !claimed)
+        return fail_in_cluster(claimed.error(), context);
     return OpenedStore{std::move(*engine), std::move(*opened)};
   }
   auto region = engine->open_region(uri, rights);
@@ -100,6 +103,8 @@ Json OpenedStore::identity() const {
 }
 
 Result<StoreQueue> OpenedStore::queue(std::size_t depth) const {
+  if (region() == nullptr && opened_volume().record().kind == volume::Kind::kMirror)
+    return StoreQueue{MirrorQueue{opened_volume(), depth}};
   return std::visit(
       [depth](const auto& store) -> Result<StoreQueue> {
         auto queue = store.queue({.depth = depth});

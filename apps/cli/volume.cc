@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
@@ -27,6 +28,22 @@ namespace remora::apps {
 namespace {
 
 using config::format_size;
+
+/// Sets kind and copies from such a text. False: it is none.
+bool parse_kind(std::string_view text, volume::VolumeSpec& spec) {
+  if (text == "striped") return true;
+  constexpr std::string_view kMirror = "mirror:";
+  if (!text.starts_with(kMirror)) return false;
+  const std::string_view number = text.substr(kMirror.size());
+  const char* const end = number.data() + number.size();
+  std::uint32_t copies = 0;
+  const auto parsed = std::from_chars(number.data(), end, copies);
+  if (parsed.ec != std::errc{} || parsed.ptr != end || copies < 2 || copies > volume::kCopiesMax)
+    return false;
+  spec.kind = volume::Kind::kMirror;
+  spec.copies = copies;
+  return true;
+}
 
 /// A file that is not larger than the records of the largest volume.
 Result<std::string> read_whole(const std::string& path) {
@@ -55,12 +72,10 @@ struct CreateVolume {
 
 Outcome create_in_cluster(const Globals& globals, const CreateVolume& options) {
   volume::VolumeSpec spec = options.spec;
-  if (options.kind.starts_with("mirror"))
-    return fail(ExitCode::kUsage, "--kind " + options.kind +
-                                      ": this version makes striped volumes only, which keep one "
-                                      "copy of each byte");
-  if (options.kind != "striped")
-    return fail(ExitCode::kUsage, "--kind " + options.kind + ": want striped");
+  if (!parse_kind(options.kind, spec))
+    return fail(ExitCode::kUsage,
+                "--kind " + options.kind +
+                    ": want striped, or mirror:2 to mirror:" + std::to_string(volume::kCopiesMax));
   for (const std::string& text : options.allow) {
     auto access = parse_access(text);
     if (!access) return fail(ExitCode::kUsage, explain_access(text));
@@ -96,10 +111,9 @@ Outcome list_volumes(const Globals& globals, const std::string& uri) {
   std::vector<std::vector<std::string>> rows{
       {"VOLUME", "SIZE", "KIND", "GROUPS", "WIDTH", "BLOCK", "STATE"}};
   for (const volume::VolumeRecord& record : *volumes)
-    rows.push_back({record.name, format_size(record.size_bytes),
-                    std::string{to_string(record.kind)}, std::to_string(record.group_count()),
-                    std::to_string(record.width), format_size(record.block_bytes),
-                    std::string{to_string(record.state)}});
+    rows.push_back({record.name, format_size(record.size_bytes), kind_text(record),
+                    std::to_string(record.group_count()), std::to_string(record.width),
+                    format_size(record.block_bytes), std::string{to_string(record.state)}});
   print_table(std::move(rows));
   std::cout << volumes->size() << (volumes->size() == 1 ? " volume" : " volumes") << '\n';
   return ExitCode::kOk;
@@ -159,6 +173,7 @@ Outcome export_records(const Globals& globals, const std::string& uri) {
 struct ImportVolume {
   std::string uri{};
   std::string file{};
+  volume::ImportOptions options{};
 };
 
 Outcome import_records(const Globals& globals, const ImportVolume& options) {
@@ -166,7 +181,7 @@ Outcome import_records(const Globals& globals, const ImportVolume& options) {
   if (!named) return tl::make_unexpected(named.error());
   const auto text = read_whole(options.file);
   if (!text) return fail_in_cluster(text.error(), "volume import " + options.file);
-  const auto record = volume::import_volume(named->cluster, *text);
+  const auto record = volume::import_volume(named->cluster, *text, options.options);
   if (!record) return fail_in_cluster(record.error(), "volume import " + options.file);
   print_volume(globals, *record, "imported");
   return ExitCode::kOk;
@@ -177,8 +192,12 @@ void add_volume_create(Commands& commands, CLI::App* group) {
   CLI::App* const command = commands.add("create", "Create a volume, all or nothing", group);
   add_cluster_uri(command, options->uri, true);
   add_size(command, "--size", options->spec.size_bytes, "Bytes of the volume")->required();
-  command->add_option("--kind", options->kind, "striped: one copy of each byte (striped)")
+  command
+      ->add_option("--kind", options->kind,
+                   "striped: one copy of each byte; mirror:2 to mirror:8: so many (striped)")
       ->type_name("KIND");
+  command->add_flag("--allow-same-domain", options->spec.allow_same_domain,
+                    "Let copies be in one failure domain, on different servers");
   add_size(command, "--block", options->spec.block_bytes, "Bytes of a block (4KiB)");
   add_size(command, "--stripe", options->spec.stripe_bytes,
            "Bytes that follow each other on one server (1MiB)");
@@ -235,6 +254,8 @@ void add_volume_import(Commands& commands, CLI::App* group) {
   command->add_option("FILE", options->file, "The exported records; - is standard input")
       ->type_name("")
       ->required();
+  command->add_flag("--drop-lost-members", options->options.drop_lost_members,
+                    "Leave out copies of a mirror whose servers have other memory");
   Commands::on_run(command,
                    [&commands, options] { return import_records(commands.globals(), *options); });
 }
@@ -259,6 +280,7 @@ void add_volume_commands(Commands& commands) {
   add_cluster_uri(command, *uri, true);
   Commands::on_run(command, [&commands, uri] { return export_records(commands.globals(), *uri); });
   add_volume_import(commands, group);
+  add_volume_maintenance_commands(commands, group);
 }
 
 }  // namespace remora::apps

@@ -25,8 +25,10 @@ run 2 "a volume where a cluster is wanted" "$remora" cluster status "$cluster/di
 says "it is named" "names a volume.*write '[^/]*//$store'"
 run 2 "a cluster where a volume is wanted" "$remora" volume stat "$cluster"
 says "it is named" "names no volume.*$store/VOLUME"
-run 2 "a mirror" "$remora" volume create "$cluster/disk" --size 1MiB --kind mirror:2
-says "there is none yet" 'striped volumes only'
+for kind in mirror mirror: mirror:1 mirror:9 mirror:2x raid; do
+  run 2 "the kind $kind" "$remora" volume create "$cluster/disk" --size 1MiB --kind "$kind"
+  says "the kinds are named" 'want striped, or mirror:2 to mirror:8'
+done
 run 4 "an etcd that is not there" "$remora" cluster status "remora+etcd://127.0.0.1:$port/lab" --timeout 2s
 says "what to look for" 'check that etcd runs'
 run 0 "a store that is empty" "$remora" cluster status "$cluster"
@@ -46,6 +48,24 @@ run 0 "create" "$remora" volume create "$cluster/disk" --size 2MiB --json
 json "it is a record" '.name == "disk" and .state == "ready" and .groups == 1'
 run 3 "a second one of that name" "$remora" volume create "$cluster/disk" --size 2MiB
 says "it is there already" 'exists'
+run 3 "a mirror on one server" "$remora" volume create "$cluster/two" --size 1MiB --kind mirror:2
+says "what is missing" 'it needs 2 failure domains, and there are 1'
+run 3 "a repair of what is not there" "$remora" volume repair "$cluster/two"
+run 0 "a repair of a striped volume" "$remora" volume repair "$cluster/disk" --json
+json "it is whole" '.left == [] and .groups == 1'
+run 3 "a move of a striped volume" "$remora" volume rebalance "$cluster/disk"
+says "why not" 'has one copy of each byte'
+run 3 "a claim of a striped volume" "$remora" volume claim "$cluster/disk"
+says "why not" 'a striped volume needs no claim'
+run 3 "a loss that is none" "$remora" volume accept-loss "$cluster/disk"
+run 3 "a drain of no server" "$remora" cluster drain "$cluster" s7
+says "what lists them" 'remora cluster status'
+run 3 "a drain with a striped volume" "$remora" cluster drain "$cluster" s1
+is "it is named" has out 'not done: volume disk has 1 member on s1'
+run 0 "cluster status" "$remora" cluster status "$cluster"
+is "the server is draining" has out 'draining'
+run 3 "no room on a draining server" "$remora" volume create "$cluster/more" --size 1MiB
+run 0 "the end of the drain" "$remora" cluster drain "$cluster" s1 --undo
 run 3 "more than there is" "$remora" volume create "$cluster/big" --size 64MiB --group 1MiB
 says "what is missing" 's1: .* free in whole groups, .* missing'
 head -c 1500000 /dev/urandom >"$work/in"

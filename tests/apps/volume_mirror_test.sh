@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# A mirror over servers that are drained, killed and lost: the commands for it, and the bytes.
+# shellcheck disable=SC2317,SC2119,SC2016  # functions are called by is and run; jq has variables
+# shellcheck source=tests/apps/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+store=$work/cluster.json
+cluster=remora+file://$store
+disk=$cluster/disk
+declare -A pid_of
+start_member() {
+  cat >"$work/$1.yaml" <<YAML
+listen: {address: 127.0.0.1, port: 0}
+pool: {size: 64MiB, piece: 4MiB, huge_pages: never}
+cluster: {server: $1, file: $store, failure_domain: rack-$1}
+YAML
+  start_server "$work/$1.yaml"
+  mv "$work/server.log" "$work/$1.log"
+  pid_of[$1]=$server
+}
+kill_member() { { kill -KILL "${pid_of[$1]}" && wait "${pid_of[$1]}"; } 2>/dev/null; }
+registered() { "$remora" cluster status "$cluster" --json 2>/dev/null | jq -e "[.servers[].name] == $1" >/dev/null; }
+# The servers of the volume, and the states of its groups.
+members_on() { jq -e "([.members[].server] | unique) == $1 and all(.group_states[]; .state == \"ok\")" "$work/out" >/dev/null; }
+size=12582912
+head -c "$size" /dev/urandom >"$work/in"
+bytes_are_there() {
+  run 0 "get" "$remora" get --length "$size" "$disk" "$work/back"
+  is "the bytes are there" cmp "$work/in" "$work/back"
+}
+
+for name in s1 s2 s3; do start_member "$name"; done
+is "three servers are registered" eventually registered '["s1","s2","s3"]'
+
+# --- creation ---------------------------------------------------------------------------------------
+run 3 "more copies than servers" "$remora" volume create "$disk" --size 12MiB --kind mirror:4
+says "what is missing" 'it needs 4 failure domains, and there are 3'
+run 0 "create" "$remora" volume create "$disk" --size 12MiB --group 4MiB --kind mirror:2 --json
+json "its record" '.kind == "mirror" and .copies == 2 and .writer_epoch == 0'
+run 0 "ls" "$remora" volume ls "$cluster"
+is "the kind has the copies" has out '^disk .*mirror:2'
+run 0 "put" "$remora" put "$work/in" "$disk"
+run 0 "stat" "$remora" volume stat "$disk"
+is "the writer has released it" has out '^writer: none'
+is "a group has a primary" has out '^0 +ok +primary'
+bytes_are_there
+
+# --- claims -----------------------------------------------------------------------------------------
+"$remora" volume claim "$disk" --json >"$work/claim.json" 2>"$work/claim.err" &
+claim=$!
+pids+=("$claim")
+is "the claim is held" eventually test -s "$work/claim.json"
+run 3 "a second writer" "$remora" put "$work/in" "$disk"
+says "what to do" 'volume release'
+run 3 "a repair" "$remora" volume repair "$disk"
+says "what to do" '--steal'
+run 3 "a growth" "$remora" volume resize "$disk" --size 16MiB
+says "the writer is named" 'has the claim'
+bytes_are_there
+kill -INT "$claim"
+is "an interrupt ends it" eventually ended "$claim"
+run 0 "stat" "$remora" volume stat "$disk" --json
+json "no writer is left" '.writer == ""'
+run 0 "put again" "$remora" put "$work/in" "$disk"
+
+# --- drain ------------------------------------------------------------------------------------------
+run 0 "drain" "$remora" cluster drain "$cluster" s1 --json
+json "all is done" '.left == [] and .members_moved > 0'
+run 0 "stat after it" "$remora" volume stat "$disk" --json
+is "the copies are elsewhere" members_on '["s2","s3"]'
+bytes_are_there
+run 3 "a third copy on a server that is drained" "$remora" volume add-copy "$disk"
+says "nothing has the room" 'no server has the room'
+run 0 "the end of the drain" "$remora" cluster drain "$cluster" s1 --undo
+run 0 "a third copy" "$remora" volume add-copy "$disk"
+run 0 "stat after it" "$remora" volume stat "$disk" --json
+is "it is on all servers" members_on '["s1","s2","s3"]'
+
+# --- losses -----------------------------------------------------------------------------------------
+kill_member s2
+is "s2 is not registered" eventually registered '["s1","s3"]'
+run 0 "stat" "$remora" volume stat "$disk"
+is "the groups are degraded" has out 'groups degraded: .remora volume repair'
+run 3 "a repair without room for three copies" "$remora" volume repair "$disk"
+is "it says so" has out '^not done: .*outside the failure domains'
+bytes_are_there
+start_member s4
+is "a new server is registered" eventually registered '["s1","s3","s4"]'
+run 0 "repair" "$remora" volume repair "$disk" --bandwidth 1GiB --json
+json "all is done" '.left == [] and .members_added == 3'
+run 0 "stat after it" "$remora" volume stat "$disk" --json
+is "it is whole" members_on '["s1","s3","s4"]'
+kill_member s1
+run 3 "a repair after the second loss" "$remora" volume repair "$disk"
+bytes_are_there
+run 0 "export" bash -c "'$remora' volume export '$disk' >'$work/disk.json'"
+for name in s3 s4; do kill_member "$name"; done
+is "no server is left" eventually registered '[]'
+run 4 "a loss that is not sure" "$remora" volume accept-loss "$disk" --timeout 3s
+says "what to do" 'forget-unreachable'
+for name in s3 s4 s1; do start_member "$name"; done
+is "they are back, with other memory" eventually registered '["s1","s3","s4"]'
+run 0 "stat" "$remora" volume stat "$disk"
+is "the groups are lost" has out 'groups lost: .remora volume accept-loss'
+run 0 "accept-loss" "$remora" volume accept-loss "$disk"
+is "each group is named" has out '^group 2 is zeros'
+run 0 "repair" "$remora" volume repair "$disk"
+run 0 "get" "$remora" get --length 4096 "$disk" "$work/zeros"
+is "it is zeros" cmp -n 4096 "$work/zeros" /dev/zero
+run 0 "put" "$remora" put "$work/in" "$disk"
+bytes_are_there
+run 0 "rm" "$remora" volume rm "$disk"
+run 0 "ls after it" "$remora" volume ls "$cluster" --json
+json "it is empty" '.volumes == []'
+
+for name in s1 s3 s4; do
+  server=${pid_of[$name]}
+  stop_server
+  is "$name ends cleanly" same "$status" 0
+done
+finish
