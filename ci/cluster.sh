@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Starts one etcd and three memory servers on loopback, makes a volume over them, stores a file in it
-# and reads it back, grows the volume, and ends everything. Under a minute.
+# Starts one etcd and three memory servers on loopback, makes a striped volume and a mirror over them,
+# stores a file in both and reads it back, grows the striped one, kills a server, rebuilds the mirror,
+# adds a server, moves copies there, kills another one, and ends everything. Under a minute.
 set -euo pipefail
 
 usage() {
@@ -116,7 +117,7 @@ else
   await "etcd does not answer" "$remora" cluster status "$cluster"
 fi
 
-pool=$((size / 1048576 + 64))
+pool=$((size * 2 / 1048576 + 96))
 start_server() {
   local name=$1
   cat >"$work/$name.yaml" <<YAML
@@ -126,6 +127,26 @@ cluster: {server: $name, failure_domain: rack-$name, $store}
 YAML
   REMORA_RUNTIME_DIR=$work "$server" --config "$work/$name.yaml" >"$work/$name.log" 2>&1 &
   pids+=($!)
+  pid_of[$name]=$!
+}
+declare -A pid_of
+kill_server() {
+  kill -KILL "${pid_of[$1]}"
+  wait "${pid_of[$1]}" 2>/dev/null || true
+}
+has_server() { "$remora" cluster status "$cluster" --json | jq -e "any(.servers[]; .name == \"$1\")"; }
+# Reads the file back from the mirror.
+same_on_mirror() {
+  "$remora" get --length "$size" "$cluster/disk" "$work/copy" >/dev/null
+  cmp "$file" "$work/copy" || die "the bytes of the mirror differ $1"
+}
+# The mirror has all its copies, and they are on exactly these servers.
+mirror_servers() {
+  "$remora" volume stat "$cluster/disk" --json >"$work/stat.json"
+  jq -e 'all(.group_states[]; .state == "ok")' "$work/stat.json" >/dev/null ||
+    die "the mirror is not whole: $(cat "$work/stat.json")"
+  [[ $(jq -r '[.members[].server] | unique | join(" ")' "$work/stat.json") == "$*" ]] ||
+    die "the mirror is not on $*: $(cat "$work/stat.json")"
 }
 registered() { "$remora" cluster status "$cluster" --json | jq -e ".servers | length == $1"; }
 
@@ -150,14 +171,36 @@ step "growing the volume"
 "$remora" get --length "$size" "$cluster/scratch" "$work/copy" >/dev/null
 cmp "$file" "$work/copy" || die "the bytes differ after the growth"
 
+step "creating a mirror, and storing the same file"
+"$remora" volume create "$cluster/disk" --size "$((size / 1048576 + 1))MiB" --group 8MiB --kind mirror:2
+"$remora" put "$file" "$cluster/disk"
+
 step "a server that is killed is named"
-kill -KILL "${pids[-1]}"
-wait "${pids[-1]}" 2>/dev/null || true
+kill_server s3
 if "$remora" get --length "$size" "$cluster/scratch" "$work/lost" --timeout 3s 2>"$work/lost.log"; then
   die "a third of the volume is gone, and get did not notice"
 fi
 grep -q 's3' "$work/lost.log" || die "the message does not name the server: $(cat "$work/lost.log")"
 sed 's/^/    /' "$work/lost.log"
+
+step "the mirror is repaired on the servers that are left"
+"$remora" volume repair "$cluster/disk"
+same_on_mirror "after the loss of a server"
+mirror_servers s1 s2
+
+step "a new server gets copies"
+start_server s4
+await "the new server is not registered" has_server s4
+"$remora" volume rebalance "$cluster/disk"
+mirror_servers s1 s2 s4
+
+step "another server is killed"
+kill_server s1
+"$remora" volume repair "$cluster/disk"
+same_on_mirror "after the loss of a second server"
+mirror_servers s2 s4
+step "the same bytes, from the copies"
+"$remora" volume rm "$cluster/disk"
 step "removing the volume, without the part that is gone"
 "$remora" volume rm "$cluster/scratch" --forget-unreachable
 "$remora" volume ls "$cluster" --json | jq -e '.volumes == []' >/dev/null || die "the volume is still there"
