@@ -144,7 +144,7 @@ void GroupControl::spoil(std::size_t slot) {
 
 void GroupControl::fail(std::size_t slot, const Error& error) {
   failed_ = failed_.with(MemberSet::of(slot));
-  failure_ = error;
+  failures_.at(slot) = error;
 }
 
 Status GroupControl::settle_one(std::size_t slot, Time until) {
@@ -253,15 +253,19 @@ Status GroupControl::converge_locked(Time until) {
 Status GroupControl::remove_failed() {
   const GroupRoles now = roles();
   if (now.in_sync.without(failed_).empty()) {
-    failed_ = {};
+    const MemberSet all = std::exchange(failed_, {});
     // A newer writer's fence looks so: then the claim is lost.
-    if (failure_.code() == Code::kAccessRefused) static_cast<void>(key_.confirm());
-    if (!key_.claim().lost()) return failure_;
+    all.for_each([&](std::size_t slot) {
+      mutex_.assert_held();
+      if (failures_.at(slot).error().code() == Code::kAccessRefused)
+        static_cast<void>(key_.confirm());
+    });
+    if (!key_.claim().lost()) return failures_.at(all.first());
     update();
     return key_.claim().lost_error();
   }
   const std::size_t slot = failed_.first();
-  const Error cause = failure_;
+  const Error cause = failures_.at(slot).error();
   const Member member = slots_.record(slot);
   failed_ = failed_.without(MemberSet::of(slot));
   if (!now.in_sync.has(slot)) return {};

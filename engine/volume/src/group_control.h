@@ -135,7 +135,7 @@ class GroupControl {
   bool holding_ REMORA_GUARDED_BY(mutex_) = false;  ///< this object has closed gate_
   bool spoiled_ REMORA_GUARDED_BY(mutex_) = false;  ///< the syncing member has missed a write
   MemberSet failed_ REMORA_GUARDED_BY(mutex_){};
-  Error failure_ REMORA_GUARDED_BY(mutex_){Code::kInternal};
+  MemberSlots::Outcomes failures_ REMORA_GUARDED_BY(mutex_){};  ///< why, of those in failed_
   struct Promotion {
     std::chrono::nanoseconds since{0};
     std::optional<Member> old_primary{};  ///< empty: a claimant has found the group promoting

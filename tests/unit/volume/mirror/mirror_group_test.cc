@@ -152,6 +152,29 @@ TEST_F(MirrorGroupTest, AFenceOfTheOldPrimaryReplacesTheWait) {
   expect_read(0, 2);
 }
 
+TEST_F(MirrorGroupTest, NewMemoryOfABackupDoesNotReplaceTheWaitForTheOldPrimary) {
+  // Both fail in one fan-out, the mark: the primary is cut off from this writer only.
+  regions_[0]->die();
+  regions_[1]->die(Error{Code::kStaleRegion, "write"}.with_reason(Reason::kNewMemory));
+  Status written = Error{Code::kInternal};
+  std::thread writes{[&] { written = write(0, 2); }};
+  EXPECT_TRUE(eventually([&] { return stored().members.size() == 1; }));
+  for (int i = 0; i < 3; ++i) group_->maintain(false);
+  EXPECT_TRUE(stored().promoting) << "readers may still read the old primary";
+  clock_->advance(options_.times.readers_gone_after());
+  EXPECT_TRUE(eventually([&] {
+    group_->maintain(false);
+    return !stored().promoting;
+  }));
+  writes.join();
+  ASSERT_OK(written);
+  expect_read(0, 2);
+  ASSERT_EQ(events_.size(), 2U);
+  EXPECT_EQ(events_[0].server, "s0");
+  EXPECT_EQ(events_[0].error.code(), Code::kConnectionLost);
+  EXPECT_EQ(events_[1].error.reason(), Reason::kNewMemory);
+}
+
 TEST_F(MirrorGroupTest, NewMemoryOfTheOldPrimaryReplacesTheWait) {
   regions_[0]->die(Error{Code::kStaleRegion, "write"}.with_reason(Reason::kNewMemory));
   std::thread writes{[&] { EXPECT_TRUE(write(0, 2).ok()); }};
