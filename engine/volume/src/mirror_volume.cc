@@ -78,6 +78,10 @@ Status MirrorVolume::claim(const ClaimOptions& options) {
   wanted.identity = options.identity;
   auto claimed = MirrorWriter::claim(engine_, cluster_, layout_.volume.name, wanted);
   if (!claimed) return claimed.error();
+  // It was removed since it was opened, and another one has its name: with other groups and units.
+  if ((*claimed)->claim().volume().id != layout_.volume.id)
+    return Error{Code::kStaleRegion, "claim of a volume"}.with_subject(
+        layout_.volume.name + ", another volume of that name: open it again");
   if ((*claimed)->group_count() < map_.group_count())
     return Error{Code::kProtocol, "claim of a volume"}.with_subject(layout_.volume.name +
                                                                     ", the number of its groups");

@@ -39,7 +39,8 @@ class MirrorVolume {
   MirrorVolume(const MirrorVolume&) = delete;
   MirrorVolume& operator=(const MirrorVolume&) = delete;
 
-  /// Errors: kAlreadyExists (this handle has claimed it), those of MirrorWriter::claim().
+  /// Errors: kAlreadyExists (this handle has claimed it), kStaleRegion (another volume has its name
+  /// now), those of MirrorWriter::claim().
   Status claim(const ClaimOptions& options);
   /// Errors: kNotFound (not claimed), those of MirrorWriter::release().
   Status release();

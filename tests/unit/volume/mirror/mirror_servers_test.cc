@@ -157,6 +157,14 @@ TEST_F(MirrorServers, MisuseIsSaidBeforeAnythingIsSent) {
   EXPECT_CODE(volume.queue(), kUnsupported);
 }
 
+TEST_F(MirrorServers, AnotherVolumeOfTheNameIsNotClaimed) {
+  const Volume before = open();
+  make_volume();  // removed, and made again
+  EXPECT_CODE(before.claim(), kStaleRegion);
+  EXPECT_FALSE(before.claimed());
+  ASSERT_OK(open().claim());
+}
+
 TEST_F(MirrorServers, GoesOnWithoutABackup) {
   const Volume volume = open();
   ASSERT_OK(volume.claim());
