@@ -7,6 +7,7 @@
 #include <remora/volume/maintenance.h>
 #include <remora/volume/placement.h>
 
+#include "claimed_work.h"
 #include "decided_commit.h"
 #include "engine_member_regions.h"
 #include "make_member.h"
@@ -189,7 +190,14 @@ Managed<std::vector<std::uint64_t>> accept_loss(const Cluster& cluster, const En
     return failure(Error{Code::kUnsupported, "accept a loss"}.with_subject(name),
                    "clients may still write to a group of a striped volume whose server is only "
                    "unreachable for this client: --forget-unreachable is for mirrors");
-  return LossAcceptance{cluster, engine, std::move(*layout), options}.run();
+  const bool mirror = layout->volume.kind == Kind::kMirror;
+  auto accepted = LossAcceptance{cluster, engine, std::move(*layout), options}.run();
+  if (!accepted || !mirror) return accepted;
+  // The new groups are promoting until a writer has adopted them, and readers would wait for that.
+  const auto adopted = detail::with_claim(cluster, engine, name, {},
+                                          [](detail::MirrorWork&) -> Managed<void> { return {}; });
+  if (!adopted) return tl::unexpected<Failure>{adopted.error()};
+  return accepted;
 }
 
 }  // namespace remora::volume

@@ -29,8 +29,12 @@ Managed<MaintenanceReport> with_claimed(const Cluster& cluster, ClaimedVolume& v
     return tl::unexpected<Failure>{removed.error()};
   MirrorWork cleaning{volume, regions, *layout, options};
   cleaning.remove_orphans();
-  for (ServerRecord& server : layout->servers)
-    if (!regions.refresh(server)) server.pool_free_bytes = 0;
+  std::string silent;
+  for (ServerRecord& server : layout->servers) {
+    if (regions.refresh(server)) continue;
+    server.pool_free_bytes = 0;
+    silent.append(silent.empty() ? "" : ", ").append(server.name);
+  }
   MirrorWork mirror{volume, regions, *layout, options};
   if (const auto done = work(mirror); !done) {
     Failure failed = done.error();
@@ -38,6 +42,8 @@ Managed<MaintenanceReport> with_claimed(const Cluster& cluster, ClaimedVolume& v
     return tl::unexpected<Failure>{std::move(failed)};
   }
   MaintenanceReport report = mirror.report();
+  if (!report.left.empty() && !silent.empty())
+    report.left.push_back("servers that did not tell their free memory were left out: " + silent);
   MaintenanceReport cleaned = cleaning.report();
   cleaned.groups = 0;  // the same ones
   add(report, cleaned);

@@ -134,7 +134,8 @@ struct AcceptLossOptions {
   /// A member whose server cannot be reached counts as lost, too. Its bytes are given up for good.
   bool forget_unreachable = false;
 };
-/// Gives lost groups new, empty members: their bytes are zeros afterwards. Returns the groups.
+/// Gives lost groups new, empty members: their bytes are zeros afterwards. A mirror is claimed for
+/// that at the end, which waits for readers of the old members, some seconds. Returns the groups.
 /// Errors: kNotFound (no volume, or no group is lost); kUnreachable (a member's server: it may have
 /// the bytes); kBusy (a writer has the claim); kLimitExceeded (no room).
 Managed<std::vector<std::uint64_t>> accept_loss(const Cluster& cluster, const Engine& engine,
