@@ -21,7 +21,7 @@ struct MirrorOptions {
   bool exclusive = false;
   /// Claims the volume also if groups cannot be adopted.
   bool partial = false;
-  /// For other clients' messages, at most 200 bytes. Empty: "HOST-PID-RANDOM".
+  /// For other clients' messages: at most 200 printable ASCII characters. Empty: "HOST-PID-RANDOM".
   std::string identity{};
   /// kAuto, kRdma or kTcp.
   TransportKind transport = TransportKind::kAuto;

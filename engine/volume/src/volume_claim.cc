@@ -1,6 +1,8 @@
 #include "volume_claim.h"
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <optional>
 #include <unistd.h>
 #include <utility>
@@ -16,6 +18,7 @@ namespace {
 constexpr Operation kClaim{"claim of a volume"};
 /// Other clients may change the volume meanwhile.
 constexpr int kRounds = 3;
+constexpr std::size_t kIdentityBytesMax = 200;
 
 std::string identity_of(const MirrorOptions& options) {
   if (!options.identity.empty()) return options.identity;
@@ -23,6 +26,14 @@ std::string identity_of(const MirrorOptions& options) {
   if (::gethostname(host.data(), host.size() - 1) != 0) host = {"host"};
   return std::string{host.data()} + "-" + std::to_string(::getpid()) + "-" +
          hexadecimal(random_number());
+}
+
+/// It is part of the volume's record, whose reader refuses longer texts. In a record that no client
+/// can read the volume is gone.
+bool is_identity(std::string_view text) noexcept {
+  return text.size() <= kIdentityBytesMax && std::all_of(text.begin(), text.end(), [](char each) {
+           return each >= ' ' && each <= '~';
+         });
 }
 
 VolumeRecord claimed(const VolumeRecord& volume, const std::string& identity, bool exclusive) {
@@ -52,6 +63,10 @@ Result<std::shared_ptr<VolumeClaim>> VolumeClaim::claim(const Cluster& cluster,
                                                         const MirrorOptions& options) {
   MetadataStore& store = cluster.store();
   const std::string identity = identity_of(options);
+  if (!is_identity(identity))
+    return Error{Code::kInvalidArgument, kClaim}
+        .with_subject("identity, which is at most 200 printable ASCII characters")
+        .with_limit(identity.size(), kIdentityBytesMax);
   const std::string liveness = cluster.keys().writer(volume);
   for (int round = 0; round < kRounds; ++round) {
     const auto layout = cluster.layout(volume);

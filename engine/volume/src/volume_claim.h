@@ -28,8 +28,8 @@ namespace remora::volume::detail {
 class VolumeClaim {
  public:
   /// Raises `w`. Errors: kBusy (another writer renews its claim, and options.steal is not set: the
-  /// subject is its identity; or other clients change the volume); kUnsupported (no mirror); those
-  /// of Cluster::layout().
+  /// subject is its identity; or other clients change the volume); kUnsupported (no mirror);
+  /// kInvalidArgument (options.identity); those of Cluster::layout().
   static Result<std::shared_ptr<VolumeClaim>> claim(const Cluster& cluster, std::string_view volume,
                                                     const MirrorOptions& options);
   VolumeClaim(const Cluster& cluster, VolumeRecord volume, std::uint64_t generation, LeaseId lease,

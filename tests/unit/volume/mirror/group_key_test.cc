@@ -48,6 +48,17 @@ TEST_F(GroupKeyTest, ATransactionComparesTheWriterEpoch) {
   EXPECT_FALSE(other->lost());
 }
 
+TEST_F(GroupKeyTest, AnIdentityThatNoRecordHoldsIsRefused) {
+  for (const std::string& identity :
+       {std::string(201, 'i'), std::string{"line\n"}, std::string{"\xff"}}) {
+    options_.identity = identity;
+    EXPECT_CODE(detail::VolumeClaim::claim(*cluster_, "v", options_), kInvalidArgument);
+  }
+  options_.identity = std::string(200, 'i');
+  ASSERT_OK(detail::VolumeClaim::claim(*cluster_, "v", options_));
+  EXPECT_EQ(cluster_->layout("v").value().volume.writer, options_.identity);
+}
+
 TEST_F(GroupKeyTest, ATransactionComparesTheGeneration) {
   store_->put(cluster_->keys().generation(), generation_json(77));
   EXPECT_CODE(key_->commit(smaller()), kAccessRefused);

@@ -39,7 +39,8 @@ struct ClaimOptions {
   /// No other client reads the volume as long as it is claimed. A write then goes to all members at
   /// once, which takes less time.
   bool exclusive = false;
-  /// For other clients' messages, at most 200 bytes; empty: "HOST-PID-RANDOM".
+  /// For other clients' messages: at most 200 printable ASCII characters; empty:
+  /// "HOST-PID-RANDOM".
   std::string identity{};
 };
 
