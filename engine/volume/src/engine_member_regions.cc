@@ -23,7 +23,13 @@ Managed<Member> EngineMemberRegions::make(const ServerRecord& server, const Regi
 
 Result<RegionInfo> EngineMemberRegions::stat(const Member& member,
                                              const std::vector<std::string>& addresses) {
-  const auto session = servers_.connect(member.server, addresses);
+  auto session = servers_.connect(member.server, addresses);
+  // Another server may have taken the name while this one could not renew its lease.
+  if (session && session->server().memory_id != member.memory_id && addresses != member.addresses) {
+    const auto before =
+        servers_.connect(member.server + " at " + member.addresses.front(), member.addresses);
+    if (before) session = before;
+  }
   if (!session) return session.error();
   if (session->server().memory_id != member.memory_id)
     return Error{Code::kStaleRegion, "stat"}.with_reason(Reason::kNewMemory);
