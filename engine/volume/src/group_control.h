@@ -74,8 +74,9 @@ class GroupControl {
   /// Rule 23: whether the present configuration was confirmed by a request that was sent less than
   /// T ago.
   [[nodiscard]] bool is_confirmed() const noexcept;
-  /// Confirms it now, unless another thread just has. Errors: those of the store and of the claim.
-  Status confirm();
+  /// Confirms it now, unless another thread just has. Errors: those of the store and of the claim;
+  /// kTimedOut: the turn of this thread came after `until`.
+  Status confirm(Time until);
   /// So that refresh() confirms it again in time.
   void note_read() noexcept {
     if (!read_since_.load(std::memory_order_relaxed))

@@ -15,11 +15,12 @@ bool GroupControl::is_confirmed() const noexcept {
   return sent != 0 && age < options_.times.confirmed_for;
 }
 
-Status GroupControl::confirm() {
+Status GroupControl::confirm(Time until) {
   Status done;
   {
     const MutexLock lock{mutex_};
     if (is_confirmed()) return {};
+    if (Time::clock::now() >= until) return too_late("its store does not answer");
     const auto sent = options_.clock->now();
     done = key_.confirm();
     if (done) confirmed_at_.store(sent.count(), std::memory_order_release);

@@ -159,7 +159,7 @@ Status MirrorGroup::read_primary(std::uint64_t offset_bytes, const Target& into,
     if (control_.roles().promoting) return Error{Code::kWouldBlock, "read"};
     if (Time::clock::now() >= until) return last;
     if (!control_.is_confirmed()) {
-      if (const Status done = control_.confirm(); !done) {
+      if (const Status done = control_.confirm(until); !done) {
         if (done.error().code() == Code::kAccessRefused) return done;  // the claim is lost
         last = done;
         std::this_thread::sleep_for(kPause);  // the store does not answer

@@ -86,12 +86,15 @@ Result<GroupRecord> MirrorReader::readable(const Snapshot& snapshot,
   return found;
 }
 
-Status MirrorReader::refresh(std::uint32_t index, Group& group) {
+Status MirrorReader::refresh(std::uint32_t index, Group& group, Time until) {
   const MutexLock turn{group.refreshing};
   const auto before = view_of(group);
   if (before != nullptr && is_confirmed(*before) &&
       age_of(*before) < options_.times.refreshed_after())
     return {};  // another thread just has
+  // Those before have each waited for a store or a server that does not answer.
+  if (Time::clock::now() >= until)
+    return Error{Code::kWouldBlock, kReadMirror}.with_subject(volume_.name);
   const std::string key = cluster_.keys().group(volume_.name, index);
   const std::array keys{cluster_.keys().generation(), cluster_.keys().volume(volume_.name), key};
   const auto sent = options_.clock->now();
@@ -124,7 +127,7 @@ Status MirrorReader::read(std::uint32_t index, std::uint64_t offset_bytes, const
     const auto view = view_of(group);
     if (view == nullptr || !is_confirmed(*view)) {
       if (Time::clock::now() >= until) return out_of_time(last);
-      if (const Status done = refresh(index, group); !done) {
+      if (const Status done = refresh(index, group, until); !done) {
         if (is_final(done.error())) return done;
         last = done;
         std::this_thread::sleep_for(kPause);
@@ -133,7 +136,7 @@ Status MirrorReader::read(std::uint32_t index, std::uint64_t offset_bytes, const
     }
     if (age_of(*view) >= options_.times.refreshed_after()) {
       // In time before it ends; if that fails, the next read notices.
-      static_cast<void>(refresh(index, group));
+      static_cast<void>(refresh(index, group, until));
     }
     const Status done = view->primary->read(data_offset_ + offset_bytes, into);
     if (done) {

@@ -56,8 +56,9 @@ class MirrorReader {
     return view.confirmed_at.load(std::memory_order_acquire) != 0 &&
            age_of(view) < options_.times.confirmed_for;
   }
-  /// Reads the store; opens the primary if it is another one.
-  Status refresh(std::uint32_t index, Group& group);
+  /// Reads the store; opens the primary if it is another one. One thread at a time; a thread whose
+  /// turn comes after `until` asks nothing: kWouldBlock.
+  Status refresh(std::uint32_t index, Group& group, Time until);
   /// The group's record, if a client may read under it.
   Result<GroupRecord> readable(const Snapshot& snapshot, const std::string& group_key) const;
 
