@@ -10,6 +10,7 @@
 #include "claimed_work.h"
 #include "decided_commit.h"
 #include "engine_member_regions.h"
+#include "group_changes.h"
 #include "make_member.h"
 #include "volume_builder.h"
 
@@ -70,6 +71,11 @@ class LossAcceptance {
         if (found == Found::kUnknown) unknown = member.server;
       }
       if (there) continue;
+      if (layout_.volume.kind == Kind::kMirror && detail::is_restored(group, layout_.generation))
+        return failure(Error{Code::kBusy, "accept a loss"}.with_subject(
+                           layout_.volume.name + ", group " + std::to_string(group.index)),
+                       "its record was restored, and members that are newer may have the bytes: "
+                       "'remora volume repair --from-headers' finds them; nothing was changed");
       if (unknown.empty() || options_.forget_unreachable)
         lost_.push_back(group.index);
       else
