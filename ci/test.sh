@@ -12,9 +12,9 @@ self=ci/test.sh
 # name | limit in seconds | tier: g from --gate on, f with --full, else always | what it does
 stages_table="
 setup      |1200| |install missing Debian packages (build, test, vm)
-format     | 120| |clang-format-14 on every source that git knows
-shellcheck | 120| |shellcheck on every shell script
-layers     | 120| |which folder may include and link which, words, documents, the hosted workflow; seeded faults must be caught
+format     | 300| |clang-format-14 on every source that git knows
+shellcheck | 300| |shellcheck on every shell script
+layers     | 300| |which folder may include and link which, words, documents, the hosted workflow; seeded faults must be caught
 dev        |2400| |build dev with every public header alone; native tests
 quickstart | 900| |the run part of ci/quickstart.sh, natively, and ci/cluster.sh, with the dev build, whose units are those of its own
 install    | 900| |install, move the prefix, build outside projects against it; command lines of documents

@@ -21,8 +21,8 @@ class MemberRegions {
   MemberRegions(const MemberRegions&) = delete;
   MemberRegions& operator=(const MemberRegions&) = delete;
 
-  /// Asks the server how much of its pool is free: its record is some seconds old. False: it does not
-  /// answer, or has other memory than the record says.
+  /// Asks the server how much of its pool is free: its record is some seconds old. False: it does
+  /// not answer, or has other memory than the record says.
   virtual bool refresh(ServerRecord& server) = 0;
   /// Creates the region `spec` on `server`, whose memory must be that of its record.
   virtual Managed<Member> make(const ServerRecord& server, const RegionSpec& spec) = 0;

@@ -35,7 +35,8 @@ std::string_view remedy(const Error& error) noexcept {
     return "wait, or clear what an interrupted command has left: 'remora volume rm'";
   if (operation == "claim of a volume" && code == Code::kBusy)
     return "another client writes it: end that one, or claim with 'steal' or by 'remora volume "
-           "release', after which its operations fail; a client that has died loses its claim after "
+           "release', after which its operations fail; a client that has died loses its claim "
+           "after "
            "ten seconds";
   if (operation == "claim of a volume" && code == Code::kAccessRefused)
     return "claim it again, unless the other client has to have it";
