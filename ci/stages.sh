@@ -324,10 +324,12 @@ run_tsan() {
 # What the gate leaves out of both.
 stage_sanitizers() {
   local status=0
-  build asan-ubsan
+  build asan-ubsan all conformance_c
   run_asan -R "$asan_later" || status=1
-  build tsan conformance_c
+  # shellcheck disable=SC2086  # a list of words
+  build tsan conformance_c ${tsan_programs[tests/fault]}
   run_tsan tests/conformance '^c\.' || status=1
+  run_tsan tests/fault "${tsan_tests[tests/fault]}" || status=1
   ci/check_commands.py --where sanitizers || status=1
   return "$status"
 }

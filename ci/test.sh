@@ -24,11 +24,11 @@ tidy       |1800|g|clang-tidy-14 on what has changed of the product
 affected   |3000|a|build; the tests whose programs, scripts or data have changed (--affected)
 hosts      |1800|f|two guests with Soft-RoCE: verbs, conformance, faults of link, lanes and processes
 asan       |2400|g|build asan-ubsan with clang, -Wthread-safety; seeded misuse of mutexes must be refused; fuzz corpora; native tests
-tsan       |1800|g|build and run the tests of metrics, engine, conformance and some faults (shm, tcp) under ThreadSanitizer
+tsan       |1800|g|build and run the tests of metrics, engine and conformance (shm, tcp) under ThreadSanitizer
 long       |3600|f|native tests that take a minute each; command lines of documents
 repeat     |9000|f|native tests of less than a second, a hundred times each
 soak       |2700|f|a random fault every 10 s under load: a minute over tcp, one over shm; command lines of documents
-sanitizers |4500|f|what asan and tsan leave out: programs over tcp, the C API under ThreadSanitizer; command lines of documents
+sanitizers |4500|f|what asan and tsan leave out: programs over tcp, conformance by the C API, faults under ThreadSanitizer
 fuzz-timed |2400|f|every fuzzer for two minutes, two at a time
 tidy-all   |2400|f|clang-tidy-14 on the sources of the product
 tidy-tests |2400|f|clang-tidy-14 on the sources of the tests
@@ -41,21 +41,21 @@ docker     |5400|f|the images built without a registry, and run in the guest by 
 package    |5400|f|the Debian packages: built twice, lintian, installed, upgraded and purged, also under systemd
 fresh      |14400|f|ci/quickstart.sh and ci/test.sh in a new Debian root, within their limits of time; command lines of documents
 "
-# Test folders built and run under ThreadSanitizer, and of one of them which tests: those that break
-# most in the shortest time. All of them by hand, as tests/fault/docs/by-hand.md says.
-tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance tests/fault)
-# What of a folder is built for that; all of it, where nothing is said.
+# Test folders built and run under ThreadSanitizer. All of them by hand, as tests/fault/docs/by-hand.md says.
+tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance)
+# What of a folder is built for that, and which of its tests run; all of it, where nothing is said.
 declare -A tsan_programs=(
   [tests/conformance]='auth_peers conformance protection tcp_peers'
   [tests/fault]='fault unit_fault'
 )
+# Of the faults, with --full, those that break most in the shortest time.
 declare -A tsan_tests=(
   [tests/conformance]='^[^c]'
   [tests/fault]='^(StampTest|LoadPage|LoadLedger)|/LaneTest\.(Cut|Peer)|/(RevokeTest|ServerKillTest|LoadTest)\.|/ClientKillTest.*/tcp'
 )
 # What these run is the same code, which other tests run over shm, by the C++ API, or as another device:
 # with --full only.
-asan_later='^(apps\..*\.tcp|c\.conformance\.tcp|c\.sessions\..*|volume_model\.mutants'
+asan_later='^(apps\..*\.tcp|c\.(conformance|sessions)\..*|volume_model\.mutants'
 asan_later+='|unit_(verbs|engine)\.device\.(mlx5-no-atomics|bnxt_re.*|irdma|rxe))$'
 
 usage() {
@@ -75,7 +75,7 @@ passed, and what each stage spent on building and running. Exit status 0 only if
                 build, and run the tests whose programs, scripts or data have changed since BASE, as Ninja
                 knows them; those that need a device in one guest
   --base REV    what has changed is counted from here (default: where the branch left its upstream, or
-                else what was there six hours ago)
+                else what was there four hours ago)
   --list        the stages, and what each does
 USAGE
 }
@@ -128,11 +128,11 @@ for name in ${only//,/ } ${skipped//,/ }; do
   [[ -n ${stage_limit[$name]:-} ]] || die "no stage '$name' (see --list)"
 done
 # What has changed is counted from where this branch left the one it follows; on that one itself, as in
-# a clone that CI makes, from what was there six hours ago.
+# a clone that CI makes, from what was there four hours ago.
 if [[ ! $base ]]; then
   base=$(git merge-base HEAD '@{upstream}' 2>/dev/null || true)
   if [[ ! $base || $base == "$(git rev-parse HEAD)" ]]; then
-    base=$(git rev-list -1 --before='6 hours ago' HEAD)
+    base=$(git rev-list -1 --before='4 hours ago' HEAD)
   fi
   [[ $base ]] || base=$(git rev-list --max-parents=0 HEAD | tail -n 1)
 fi
