@@ -84,7 +84,8 @@ bool FakeMirror::members_equal() const {
 
 std::vector<std::string> FakeMirror::orphans() const {
   std::vector<std::string> names;
-  for (const auto& [name, contents] : regions_) {
+  for (const auto& region : regions_) {
+    const std::string& name = region.first;
     const bool used =
         std::any_of(layout_.groups.begin(), layout_.groups.end(), [&](const GroupRecord& group) {
           return std::any_of(group.members.begin(), group.members.end(),
