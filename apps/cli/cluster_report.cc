@@ -182,9 +182,9 @@ void print_mirror(const volume::VolumeLayout& layout, const std::string& uri) {
   std::size_t restored = 0;
   for (const volume::GroupRecord& group : layout.groups) {
     const volume::GroupCondition condition = condition_of(layout, group);
-    degraded += condition == volume::GroupCondition::kDegraded ? 1 : 0;
-    lost += condition == volume::GroupCondition::kLost ? 1 : 0;
-    restored += is_restored(layout, group) ? 1 : 0;
+    degraded += condition == volume::GroupCondition::kDegraded ? 1U : 0U;
+    lost += condition == volume::GroupCondition::kLost ? 1U : 0U;
+    restored += is_restored(layout, group) ? 1U : 0U;
   }
   std::cout << "writer: " << (layout.live_writer.empty() ? "none" : layout.live_writer) << '\n';
   if (degraded != 0)

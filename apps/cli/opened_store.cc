@@ -36,8 +36,9 @@ tl::expected<OpenedStore, Failure> OpenedStore::open(const Globals& globals, con
                                                      EngineOptions options) {
   if (auto checked = check_store_uri(uri); !checked)
     return tl::make_unexpected(std::move(checked.error()));
-  auto engine = open_engine(globals, std::move(options));
-  if (!engine) return fail(engine.error(), context);
+  auto opened_engine = open_engine(globals, std::move(options));
+  if (!opened_engine) return fail(opened_engine.error(), context);
+  auto engine = std::make_unique<Engine>(std::move(*opened_engine));
   if (volume::is_volume_uri(uri)) {
     const auto named = open_cluster(globals, uri, true);
     if (!named) return tl::make_unexpected(named.error());
@@ -47,11 +48,11 @@ tl::expected<OpenedStore, Failure> OpenedStore::open(const Globals& globals, con
     if ((rights & (Rights::kWrite | Rights::kAtomic)) != Rights::kNone)
       if (const Status claimed = claim_if_mirror(*opened); !claimed)
         return fail_in_cluster(claimed.error(), context);
-    return OpenedStore{std::move(*engine), std::move(*opened)};
+    return OpenedStore{std::move(engine), std::move(*opened)};
   }
   auto region = engine->open_region(uri, rights);
   if (!region) return fail(region.error(), context);
-  return OpenedStore{std::move(*engine), std::move(*region)};
+  return OpenedStore{std::move(engine), std::move(*region)};
 }
 
 std::uint64_t OpenedStore::size_bytes() const {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -31,7 +32,7 @@ class OpenedStore {
                                                  Rights rights, std::string_view context = {},
                                                  EngineOptions options = {});
 
-  [[nodiscard]] const Engine& engine() const noexcept { return engine_; }
+  [[nodiscard]] const Engine& engine() const noexcept { return *engine_; }
   [[nodiscard]] std::uint64_t size_bytes() const;
   /// "region", "volume".
   [[nodiscard]] std::string_view kind() const noexcept;
@@ -57,15 +58,16 @@ class OpenedStore {
 
  private:
   using Store = std::variant<Region, volume::Volume>;
-  OpenedStore(Engine engine, Store store) : engine_{std::move(engine)}, store_{std::move(store)} {}
+  OpenedStore(std::unique_ptr<Engine> engine, Store store)
+      : engine_{std::move(engine)}, store_{std::move(store)} {}
   /// Null: it is a volume.
   [[nodiscard]] const Region* region() const noexcept { return std::get_if<Region>(&store_); }
   [[nodiscard]] const volume::Volume& opened_volume() const {
     return std::get<volume::Volume>(store_);
   }
 
-  Engine engine_;
-  Store store_;  // ends before its engine
+  std::unique_ptr<Engine> engine_;  // stays in its place: an open mirror uses it
+  Store store_;                     // ends before its engine
 };
 
 }  // namespace remora::apps

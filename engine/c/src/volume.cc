@@ -92,7 +92,11 @@ Result<volume::Volume> open_volume(const Engine& engine, const char* uri,
         duration(given.store_deadline_ns), std::chrono::milliseconds{1}, std::chrono::hours{1});
   const auto cluster = volume::Cluster::open(*named, *store, limit);
   if (!cluster) return cluster.error();
-  return volume::Volume::open(engine, *cluster, named->volume, *options);
+  auto volume = volume::Volume::open(engine, *cluster, named->volume, *options);
+  // A mirror uses its engine later, which a program in C may free before, and is written by claim.
+  if (volume && volume->record().kind == volume::Kind::kMirror)
+    return Error{Code::kUnsupported, operation}.with_subject(named->volume + ", which is a mirror");
+  return volume;
 }
 
 remora_volume_info to_volume_info(const volume::Volume& volume) {

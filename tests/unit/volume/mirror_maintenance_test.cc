@@ -152,7 +152,8 @@ TEST_F(MirrorMaintenance, AcceptedLossIsUsedAgain) {
   make(1, 2);
   write_all(1);
   std::vector<int> dead;
-  for (const Member& member : layout().groups[0].members) dead.push_back(member.server[1] - '0');
+  const VolumeLayout made = layout();
+  for (const Member& member : made.groups[0].members) dead.push_back(member.server[1] - '0');
   for (const int each : dead) kill(each);
   for (const int each : dead) start(each);
   const auto lost = repair_volume(cluster(), engine(), "disk");

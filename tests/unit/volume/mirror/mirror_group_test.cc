@@ -325,6 +325,7 @@ TEST_F(MirrorGroupTest, AReadConfirmsWhenTIsOver) {
 }
 
 TEST_F(MirrorGroupTest, WithoutAStoreReadsPauseAfterT) {
+  expect_read(0, 0);  // confirms
   store_->set_down(true);
   expect_read(0, 0);
   clock_->advance(options_.times.confirmed_for);

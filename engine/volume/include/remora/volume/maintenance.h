@@ -32,6 +32,7 @@ enum class MemberCondition : std::uint8_t {
 };
 /// "ok", "not registered" or "lost: other memory".
 [[nodiscard]] std::string_view to_string(MemberCondition condition) noexcept;
+/// By the record of its server.
 [[nodiscard]] MemberCondition condition_of(const VolumeLayout& layout,
                                            const Member& member) noexcept;
 
@@ -44,6 +45,7 @@ enum class GroupCondition : std::uint8_t {
 };
 /// "ok", "degraded", "promoting", "unreachable" or "lost".
 [[nodiscard]] std::string_view to_string(GroupCondition condition) noexcept;
+/// By the records of the servers of its members in sync.
 [[nodiscard]] GroupCondition condition_of(const VolumeLayout& layout,
                                           const GroupRecord& group) noexcept;
 
