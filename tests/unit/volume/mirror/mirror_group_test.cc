@@ -128,8 +128,8 @@ TEST_F(MirrorGroupTest, WithoutItsPrimaryAWriteIsAcknowledgedWhenNoReaderCanRead
   for (int i = 0; i < 3; ++i) group_->maintain(false);
   EXPECT_TRUE(stored().promoting);
   EXPECT_FALSE(done);
-  clock_->advance(1ms);
   EXPECT_TRUE(eventually([&] {
+    clock_->advance(1ms);
     group_->maintain(false);
     return done.load();
   }));
@@ -142,12 +142,18 @@ TEST_F(MirrorGroupTest, WithoutItsPrimaryAWriteIsAcknowledgedWhenNoReaderCanRead
 
 TEST_F(MirrorGroupTest, AFenceOfTheOldPrimaryReplacesTheWait) {
   regions_[0]->fail_writes({WriteFault::kNone, WriteFault::kRefused});
-  std::thread writes{[&] { EXPECT_TRUE(write(0, 2).ok()); }};
+  std::atomic<bool> done = false;
+  std::thread writes{[&] {
+    EXPECT_TRUE(write(0, 2).ok());
+    done = true;
+  }};
   EXPECT_TRUE(eventually([&] {
     group_->maintain(false);
-    return !stored().promoting && stored().members.size() == 2;
+    return done.load();
   }));
   writes.join();
+  EXPECT_FALSE(stored().promoting);
+  EXPECT_EQ(stored().members.size(), 2U);
   EXPECT_EQ(regions_[0]->fences(), 2) << "the claim's, and that of the removed primary";
   expect_read(0, 2);
 }
@@ -157,14 +163,18 @@ TEST_F(MirrorGroupTest, NewMemoryOfABackupDoesNotReplaceTheWaitForTheOldPrimary)
   regions_[0]->die();
   regions_[1]->die(Error{Code::kStaleRegion, "write"}.with_reason(Reason::kNewMemory));
   Status written = Error{Code::kInternal};
-  std::thread writes{[&] { written = write(0, 2); }};
+  std::atomic<bool> done = false;
+  std::thread writes{[&] {
+    written = write(0, 2);
+    done = true;
+  }};
   EXPECT_TRUE(eventually([&] { return stored().members.size() == 1; }));
   for (int i = 0; i < 3; ++i) group_->maintain(false);
   EXPECT_TRUE(stored().promoting) << "readers may still read the old primary";
-  clock_->advance(options_.times.readers_gone_after());
   EXPECT_TRUE(eventually([&] {
+    clock_->advance(options_.times.readers_gone_after());
     group_->maintain(false);
-    return !stored().promoting;
+    return done.load();
   }));
   writes.join();
   ASSERT_OK(written);
@@ -177,12 +187,20 @@ TEST_F(MirrorGroupTest, NewMemoryOfABackupDoesNotReplaceTheWaitForTheOldPrimary)
 
 TEST_F(MirrorGroupTest, NewMemoryOfTheOldPrimaryReplacesTheWait) {
   regions_[0]->die(Error{Code::kStaleRegion, "write"}.with_reason(Reason::kNewMemory));
-  std::thread writes{[&] { EXPECT_TRUE(write(0, 2).ok()); }};
+  // The writer's thread maintains as long as it writes: the store may know of the end before this
+  // group.
+  std::atomic<bool> written{false};
+  std::thread writes{[&] {
+    EXPECT_TRUE(write(0, 2).ok());
+    written = true;
+  }};
   EXPECT_TRUE(eventually([&] {
     group_->maintain(false);
-    return !stored().promoting && stored().members.size() == 2;
+    return written.load();
   }));
   writes.join();
+  EXPECT_FALSE(stored().promoting);
+  EXPECT_EQ(stored().members.size(), 2U);
   expect_read(0, 2);
 }
 
