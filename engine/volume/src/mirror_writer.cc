@@ -144,6 +144,13 @@ void MirrorWriter::run() {
 }
 
 Status MirrorWriter::release() {
+  // Without a writer nothing ends a promotion, and readers would wait for the next one. Its thread
+  // does it, once no reader reads the old primary.
+  const auto until =
+      MirrorGroup::Time::clock::now() + options_.times.readers_gone_after() + options_.member_limit;
+  for (const auto& group : groups_)
+    if (group != nullptr && group->record().promoting && !claim_->lost())
+      static_cast<void>(group->settle_promotion(until));
   stop();
   // Twice: the first call forgets which zones were written just now.
   maintain(true);
