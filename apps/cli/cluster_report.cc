@@ -89,6 +89,7 @@ std::vector<Share> shares_of(const volume::VolumeLayout& layout) {
         share.state = state;
     }
   std::vector<Share> all;
+  all.reserve(shares.size());
   for (auto& [name, share] : shares) all.push_back(std::move(share));
   return all;
 }

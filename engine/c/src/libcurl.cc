@@ -92,12 +92,14 @@ CURLcode curl_easy_setopt(CURL* curl, CURLoption option, ...) {
   std::va_list arguments;
   va_start(arguments, option);
   CURLcode code = CURLE_OK;
+  // NOLINTBEGIN(bugprone-branch-clone): each takes an argument of another type
   if (option < CURLOPTTYPE_OBJECTPOINT)
     code = libcurl().easy_setopt(curl, option, va_arg(arguments, long));
   else if (option >= CURLOPTTYPE_OFF_T && option < CURLOPTTYPE_BLOB)
     code = libcurl().easy_setopt(curl, option, va_arg(arguments, curl_off_t));
   else  // of an object or a function
     code = libcurl().easy_setopt(curl, option, va_arg(arguments, void*));
+  // NOLINTEND(bugprone-branch-clone)
   va_end(arguments);
   return code;
 }

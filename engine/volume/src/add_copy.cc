@@ -52,8 +52,8 @@ Managed<MaintenanceReport> add_copy(const Cluster& cluster, const Engine& engine
       return failure(Error{Code::kBusy, "volume with a claimed writer"}.with_subject(name),
                      layout->live_writer + " has the claim");
     // Takes the claim, and releases it.
-    const auto stolen = detail::with_claim(cluster, engine, name, options,
-                                           [](detail::MirrorWork&) { return Managed<void>{}; });
+    auto stolen = detail::with_claim(cluster, engine, name, options,
+                                     [](detail::MirrorWork&) { return Managed<void>{}; });
     if (!stolen) return stolen;
     layout = cluster.layout(name);
     if (!layout) return failure(layout.error());

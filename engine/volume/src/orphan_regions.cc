@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <map>
+#include <string>
 
 namespace remora::volume::detail {
 
@@ -34,17 +35,19 @@ std::uint64_t remove_orphans(const VolumeLayout& layout, MemberRegions& regions,
     for (const std::string& name : *names) {
       const std::uint64_t group = group_of_region(layout.volume.id, name);
       if (used.contains(name) || group == UINT64_MAX || kept.contains(group)) continue;
+      std::string what{"region "};
+      what.append(name).append(" on server ").append(server);
       // Of a growth that was interrupted; or of one that a store, restored from before it, forgot.
       if (group >= layout.volume.group_count()) {
-        left.push_back("region " + name + " on server " + server +
-                       " is of a group behind the volume's end: if the volume was never larger, "
-                       "'remora rm' removes it");
+        left.push_back(
+            what.append(" is of a group behind the volume's end: if the volume was never "
+                        "larger, 'remora rm' removes it"));
         continue;
       }
       if (regions.remove(server, addresses, name))
         ++count;
       else
-        left.push_back("region " + name + " on server " + server + " is not used any more");
+        left.push_back(what.append(" is not used any more"));
     }
   }
   return count;

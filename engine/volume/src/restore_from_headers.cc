@@ -74,7 +74,9 @@ class HeaderSearch {
                                            const std::string& region) const {
     Result<Region> opened{Error{Code::kNotFound, "address of a server"}};
     for (const std::string& address : addresses) {
-      opened = engine_.open_region("remora://" + address + "/" + region, Rights::kRead);
+      std::string uri{"remora://"};
+      uri.append(address).append("/").append(region);
+      opened = engine_.open_region(uri, Rights::kRead);
       if (opened) break;
     }
     if (!opened) return opened.error();

@@ -105,7 +105,7 @@ std::string VolumeBuilder::remove_regions(const std::set<std::string>& used) {
 }
 
 std::string VolumeBuilder::undo(const VolumeRecord& volume, std::string& volume_value) {
-  const std::string unknown =
+  std::string unknown =
       "left behind: all regions, since the store does not tell whether the volume uses them";
   VolumeRecord ours = volume;
   ours.nonce = random_number();
