@@ -56,7 +56,7 @@ declare -A tsan_tests=(
 # What these run is the same code, which other tests run over shm, by the C++ API, or as another device:
 # with --full only.
 asan_later='^(apps\..*\.tcp|c\.(conformance|sessions)\..*|volume_model\.mutants'
-asan_later+='|unit_(verbs|engine)\.device\.(mlx5-no-atomics|bnxt_re.*|irdma|rxe))$'
+asan_later+='|unit_(verbs|engine)\.device\.(mlx5-no-atomics|bnxt_re.*|irdma|rxe)|Fault/ClientKillTest\..*)$'
 
 usage() {
   cat <<USAGE
