@@ -20,9 +20,11 @@ VolumeQueueHandle::VolumeQueueHandle(volume::VolumeQueue&& made)
 }
 
 VolumeQueueHandle* VolumeQueueHandle::of(const remora_queue* queue) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(queue);
+  if (address == 0 || address % alignof(VolumeQueueHandle) != 0) return nullptr;
+  // A cast of a misaligned pointer is undefined, even of one that is not followed.
   auto* const handle = reinterpret_cast<Handle*>(const_cast<remora_queue*>(queue));
-  auto* const found = static_cast<VolumeQueueHandle*>(handle);
-  return handle != nullptr && is_aligned(found) && handle->kind == kKind ? found : nullptr;
+  return handle->kind == kKind ? static_cast<VolumeQueueHandle*>(handle) : nullptr;
 }
 
 Status VolumeQueueHandle::submit(Operation operation) noexcept {
