@@ -5,6 +5,17 @@
 
 #include <remora/remora_c.h>
 
+/* As support/counted.h has it. */
+#ifdef __has_include
+#if __has_include(<valgrind/callgrind.h>)
+#include <valgrind/callgrind.h>
+#endif
+#endif
+#ifndef CALLGRIND_START_INSTRUMENTATION
+#define CALLGRIND_START_INSTRUMENTATION (void)0
+#define CALLGRIND_STOP_INSTRUMENTATION (void)0
+#endif
+
 enum { kDepth = 32, kBytes = 64 };
 
 int main(int argc, char** argv) {
@@ -30,6 +41,7 @@ int main(int argc, char** argv) {
           REMORA_OK ||
       remora_queue_create(region, &options, &queue, NULL) != REMORA_OK)
     return 1;
+  CALLGRIND_START_INSTRUMENTATION;
   for (unsigned long long done = 0; done < times;) {
     size_t count = 0;
     for (unsigned i = 0; i < kDepth; ++i)
@@ -41,6 +53,7 @@ int main(int argc, char** argv) {
       if (found[i].code != REMORA_OK || found[i].tag >= kDepth) return 1;
     done += count;
   }
+  CALLGRIND_STOP_INSTRUMENTATION;
   remora_queue_free(queue);
   remora_memory_free(registered);
   remora_region_free(region);

@@ -8,6 +8,8 @@
 #include <remora/config/load.h>
 #include <remora/remora.h>
 
+#include "support/counted.h"
+
 int main(int argc, char** argv) {
   constexpr std::size_t kDepth = 32;
   constexpr std::size_t kBytes = 64;
@@ -28,6 +30,7 @@ int main(int argc, char** argv) {
                           .value();
   const auto registered = engine.register_memory(memory).value();
   auto queue = region.queue({.depth = kDepth}).value();
+  const remora::test::Counted counted;
   for (std::uint64_t done = 0; done < times;) {
     for (std::uint64_t i = 0; i < kDepth; ++i)
       queue.read(remora::ByteOffset{((i * 37) & 63U) * 1024},

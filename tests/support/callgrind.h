@@ -32,12 +32,13 @@ inline std::string why_uncountable() {
   return {};
 }
 
-/// Instructions a round of `command N`, where N is the number of rounds.
+/// Instructions a round of `command N`, where N is the number of rounds, in what the program lets
+/// count (support/counted.h).
 inline std::optional<double> instructions_a_round(const std::string& command, int few, int many) {
   const auto count = [&](int times) -> std::optional<double> {
     const std::string output =
-        output_of("valgrind --tool=callgrind --callgrind-out-file=/dev/null " + command + " " +
-                  std::to_string(times) + " 2>&1");
+        output_of("valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file=/dev/null " +
+                  command + " " + std::to_string(times) + " 2>&1");
     const std::string label = "Collected : ";
     const std::size_t at = output.find(label);
     if (at == std::string::npos) return std::nullopt;

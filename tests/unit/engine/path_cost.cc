@@ -18,6 +18,7 @@
 #include "client/region/region_grant.h"
 #include "client/session/session_core.h"
 #include "fake_server.h"
+#include "support/counted.h"
 #include "transport/rdma/lane.h"
 
 namespace {
@@ -72,6 +73,7 @@ Block scattered(std::uint64_t sent) { return Block{(sent * 37) & 63U}; }
 
 void run_batches(const Region& region, SlotPool& slots, std::uint64_t times) {
   Queue queue = region.queue({.depth = 32}).value();
+  const test::Counted counted;
   for (std::uint64_t sent = 0, done = 0; done < times;) {
     while (sent < times && !queue.full()) queue.read(scattered(sent++), slots.take());
     queue.submit().value();
@@ -88,6 +90,7 @@ void run_registered(const Region& region, const RegisteredMemory& memory, std::u
   Queue queue = region.queue({.depth = 32}).value();
   std::vector<Target> targets;
   for (std::size_t i = 0; i < 32; ++i) targets.emplace_back(memory, 4096 * i, 4096);
+  const test::Counted counted;
   for (std::uint64_t done = 0; done < times;) {
     for (const Target& target : targets) queue.read(ByteOffset{0}, target);
     queue.submit().value();
@@ -99,6 +102,7 @@ void run_registered(const Region& region, const RegisteredMemory& memory, std::u
 }
 
 void run_alone(const Region& region, Slot& slot, std::uint64_t times) {
+  const test::Counted counted;
   for (std::uint64_t i = 0; i < times; ++i)
     if (!region.read(Block{i & 63U}, slot)) std::abort();
 }
@@ -114,6 +118,7 @@ void run_many(const Region& region, const RegisteredMemory& memory, std::size_t 
     reads.push_back({at, Target{memory, 64 * i, 64}});
     writes.push_back({at, remora::Source{memory, 64 * i, 64}});
   }
+  const test::Counted counted;
   for (std::uint64_t done = 0; done < times; done += count)
     if (!(writing ? region.write_many(writes) : region.read_many(reads))) std::abort();
 }
@@ -124,6 +129,7 @@ void run_memcpy(std::span<std::byte> remote, std::span<std::byte> own, std::size
   std::vector<std::size_t> offsets;
   for (std::size_t i = 0; i < count; ++i) offsets.push_back(scattered(i).index * 64);
   std::size_t length = 64;
+  const test::Counted counted;
   for (std::uint64_t done = 0; done < times; done += count) {
     // The compiler knows neither the length nor that nothing is read afterwards.
     asm volatile("" : "+r"(length) : : "memory");
@@ -151,6 +157,7 @@ void run_over_regions(const std::shared_ptr<detail::SessionCore>& session,
     std::array<std::byte, 64> into{};
     Queue queue = regions[0].queue({.depth = 32}).value();
     for (const Region& region : regions) queue.select(region).value();  // allocates the first time
+    const test::Counted counted;
     for (std::uint64_t sent = 0; sent < times;) {
       for (; sent < times && !queue.full(); ++sent) {
         queue.select(regions[sent % count]).value();
@@ -174,6 +181,7 @@ void run_over_sessions(const std::shared_ptr<detail::EngineCore>& engine,
     regions.push_back(transport::open_fake_region(engine, std::move(offer)));
   }
   std::array<std::byte, 64> into{};
+  const test::Counted counted;
   for (std::uint64_t i = 0; i < times; ++i)
     if (!regions[i % count].read(Block{i & 63U}, into)) std::abort();
 }

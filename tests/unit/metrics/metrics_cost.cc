@@ -7,6 +7,8 @@
 
 #include <remora/metrics/registry.h>
 
+#include "support/counted.h"
+
 namespace {
 
 using remora::metrics::Counter;
@@ -17,6 +19,7 @@ using remora::metrics::Registry;
 
 template <typename F>
 [[gnu::noinline]] void repeat(std::uint64_t times, F record) {
+  const remora::test::Counted counted;
   for (std::uint64_t i = 0; i < times; ++i) {
     asm volatile("" : "+r"(i));  // a value the compiler knows nothing of, at no instruction
     record(i);

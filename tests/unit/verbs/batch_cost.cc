@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "fake_verbs.h"
+#include "support/counted.h"
 
 namespace remora::test {
 namespace {
@@ -128,6 +129,7 @@ int run(std::string_view mode, std::size_t rounds) {
   const auto post = fake.table.post_send;
   std::uint64_t sum = 0;
   const auto repeat = [&](auto&& round) {
+    const Counted counted;
     for (std::size_t i = 0; i < rounds; ++i) sum += static_cast<std::uint64_t>(round());
     return 0;
   };

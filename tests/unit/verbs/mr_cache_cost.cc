@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "support/counted.h"
 #include "support/plain_verbs.h"
 
 int main(int argc, char** argv) {
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
   };
   std::uint32_t sum = 0;
   for (std::size_t i = 0; i < ranges; ++i) sum += acquire(i);
+  const test::Counted counted;
   for (std::size_t i = 0; i < rounds; ++i) sum += acquire(i * 7919 % ranges);
   return sum == 1 ? 1 : 0;
 }

@@ -18,6 +18,7 @@
 #include "client/engine/engine_core.h"
 #include "client/region/region_grant.h"
 #include "client/session/session_core.h"
+#include "support/counted.h"
 #include "volume_core.h"
 #include "volume_queue_core.h"
 
@@ -38,6 +39,7 @@ template <typename Store>
 void run_queue(const Store& store, std::uint64_t size, std::span<std::byte> into,
                std::uint64_t times) {
   auto queue = store.queue({.depth = 32}).value();
+  const remora::test::Counted counted;
   for (std::uint64_t sent = 0, done = 0; done < times;) {
     for (; sent < times && !queue.full(); ++sent)
       queue.read(ByteOffset{scattered(sent, size)}, into, sent);
@@ -52,6 +54,7 @@ void run_queue(const Store& store, std::uint64_t size, std::span<std::byte> into
 template <typename Store>
 void run_alone(const Store& store, std::uint64_t size, std::span<std::byte> into,
                std::uint64_t times) {
+  const remora::test::Counted counted;
   for (std::uint64_t i = 0; i < times; ++i)
     if (!store.read(ByteOffset{scattered(i, size)}, into)) std::abort();
 }
