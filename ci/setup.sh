@@ -22,7 +22,7 @@ suite_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3-cffi python3-
 cluster_packages=(etcd-server etcd-client)
 # clang, with the run-time libraries of its sanitizers and libFuzzer: the other compilers of
 # .github/workflows/ci.yml; clang 14 builds the preset asan-ubsan and tests/fuzz, and LLVM names functions in its reports.
-clang14_packages=(clang-14 libclang-rt-14-dev llvm-14)
+clang14_packages=(clang-14 libclang-rt-14-dev lld-14 llvm-14)
 clang19_packages=(clang-19 libclang-rt-19-dev)
 # What apps/nbdkit is built with, and programs that speak NBD, which drive it.
 nbd_packages=(

@@ -80,8 +80,6 @@ stage_layers() {
 stage_dev() {
   build dev
   ok "dev: builds without warnings"
-  build dev all_verify_interface_header_sets
-  ok "dev: every public header compiles alone"
   ci/run_ctest.sh build/dev --together -LE "$later_native" -j "$tests_at_once"
 }
 
@@ -281,6 +279,8 @@ stage_asan() {
   local status=0
   build asan-ubsan
   ok "asan: builds without warnings"
+  build asan-ubsan all_verify_interface_header_sets
+  ok "asan: every public header compiles alone"
   ci/check_thread_safety.py --build build/asan-ubsan || status=1
   tests/fuzz/run.sh --seconds 0 --build build/asan-ubsan || status=1
   run_asan -E "$asan_later" || status=1
@@ -327,8 +327,8 @@ stage_sanitizers() {
   build asan-ubsan all conformance_c
   run_asan -R "$asan_later" || status=1
   # shellcheck disable=SC2086  # a list of words
-  build tsan conformance_c ${tsan_programs[tests/fault]}
-  run_tsan tests/conformance '^c\.' || status=1
+  build tsan auth_peers conformance_c protection ${tsan_programs[tests/fault]}
+  run_tsan tests/conformance '^(c\.|AuthPeersTest|Protection)' || status=1
   run_tsan tests/fault "${tsan_tests[tests/fault]}" || status=1
   ci/check_commands.py --where sanitizers || status=1
   return "$status"

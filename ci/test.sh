@@ -15,7 +15,7 @@ setup      |1200| |install missing Debian packages (build, test, vm)
 format     | 300| |clang-format-14 on every source that git knows
 shellcheck | 300| |shellcheck on every shell script
 layers     | 300| |which folder may include and link which, words, documents, the hosted workflow; seeded faults must be caught
-dev        |2400| |build dev with every public header alone; native tests
+dev        |2400| |build dev; native tests
 quickstart | 900| |the run part of ci/quickstart.sh, natively, and ci/cluster.sh, with the dev build, whose units are those of its own
 install    | 900| |install, move the prefix, build outside projects against it; command lines of documents
 vm         |2400| |two guests with Soft-RoCE at once: rxe tests, quickstart over rdma; with --gate faults there, too
@@ -23,12 +23,12 @@ faults     | 900|g|native tests that the fast tier leaves out: faults with short
 tidy       |1800|g|clang-tidy-14 on what has changed of the product
 affected   |3000|a|build; the tests whose programs, scripts or data have changed (--affected)
 hosts      |1800|f|two guests with Soft-RoCE: verbs, conformance, faults of link, lanes and processes
-asan       |2400|g|build asan-ubsan with clang, -Wthread-safety; seeded misuse of mutexes must be refused; fuzz corpora; native tests
+asan       |2400|g|build asan-ubsan with clang, -Wthread-safety, every public header alone; seeded misuse of mutexes must be refused; fuzz corpora; native tests
 tsan       |1800|g|build and run the tests of metrics, engine and conformance (shm, tcp) under ThreadSanitizer
 long       |3600|f|native tests that take a minute each; command lines of documents
 repeat     |9000|f|native tests of less than a second, a hundred times each
 soak       |2700|f|a random fault every 10 s under load: a minute over tcp, one over shm; command lines of documents
-sanitizers |4500|f|what asan and tsan leave out: programs over tcp, conformance by the C API, faults under ThreadSanitizer
+sanitizers |4500|f|what asan and tsan leave out: programs over tcp, conformance over shm and by the C API, faults under ThreadSanitizer
 fuzz-timed |2400|f|every fuzzer for two minutes, two at a time
 tidy-all   |2400|f|clang-tidy-14 on the sources of the product
 tidy-tests |2400|f|clang-tidy-14 on the sources of the tests
@@ -45,7 +45,7 @@ fresh      |14400|f|ci/quickstart.sh and ci/test.sh in a new Debian root, within
 tsan_folders=(tests/unit/metrics tests/unit/engine tests/conformance)
 # What of a folder is built for that, and which of its tests run; all of it, where nothing is said.
 declare -A tsan_programs=(
-  [tests/conformance]='auth_peers conformance protection tcp_peers'
+  [tests/conformance]='conformance tcp_peers'
   [tests/fault]='fault unit_fault'
 )
 # Of the faults, with --full, those that break most in the shortest time.
@@ -53,9 +53,10 @@ declare -A tsan_tests=(
   [tests/conformance]='^[^c]'
   [tests/fault]='^(StampTest|LoadPage|LoadLedger)|/LaneTest\.(Cut|Peer)|/(RevokeTest|ServerKillTest|LoadTest)\.|/ClientKillTest.*/tcp'
 )
-# What these run is the same code, which other tests run over shm, by the C++ API, or as another device:
-# with --full only.
-asan_later='^(apps\..*\.tcp|c\.(conformance|sessions)\..*|volume_model\.mutants'
+# What these run is the same code, which other tests run over another transport, by the C++ API, or as
+# another device: with --full only.
+asan_later='^(apps\..*\.tcp|apps\.(bench|completion|examples|man|top)(\.shm)?|Conformance/.*/shm'
+asan_later+='|c\.(conformance|sessions)\..*|volume_model\.mutants'
 asan_later+='|unit_(verbs|engine)\.device\.(mlx5-no-atomics|bnxt_re.*|irdma|rxe)|Fault/ClientKillTest\..*)$'
 
 usage() {
@@ -249,7 +250,6 @@ for name in "${chosen[@]}"; do
   total_failed=$((total_failed + stage_failed[$name]))
 done
 echo
-ci/times.py --logs "$logs" "${counts[@]}" || true  # what was spent decides nothing
 for name in "${chosen[@]}"; do
   sed -nE "s/^ok( [0-9]+)? - (.*) # SKIP (.*)/skipped: $name: \2: \3/p" "$logs/$name.log"
 done
@@ -260,6 +260,7 @@ done
 for name in "${chosen[@]}"; do
   sed -nE "s/^not ok( [0-9]+)?( -)? (.*)/failed: $name: \3/p" "$logs/$name.log"
 done
+ci/times.py --logs "$logs" "${counts[@]}" || true  # what was spent decides nothing
 echo "took $((SECONDS / 60)) min $((SECONDS % 60)) s"
 echo "$total_passed passed, $total_failed failed"
 ((total_failed == 0))

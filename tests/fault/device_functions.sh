@@ -30,10 +30,13 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# set_rounds ROUNDS LONG: sets `rounds` by REMORA_FAULT_ROUNDS: a number, or `long`.
+# set_rounds ROUNDS LONG: sets `rounds` by REMORA_FAULT_ROUNDS: a number, `long`, or `least`, which is one.
 set_rounds() {
   rounds=${REMORA_FAULT_ROUNDS:-$1}
-  [[ $rounds == long ]] && rounds=$2
+  case $rounds in
+    long) rounds=$2 ;;
+    least) rounds=1 ;;
+  esac
   [[ $rounds =~ ^[0-9]+$ ]] || rounds=$1
 }
 
