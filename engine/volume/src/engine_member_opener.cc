@@ -9,10 +9,10 @@ namespace remora::volume::detail {
 
 using remora::detail::MutexLock;
 
-EngineMemberOpener::EngineMemberOpener(const Engine& engine, const Cluster& cluster,
+EngineMemberOpener::EngineMemberOpener(remora::detail::EngineShare engine, const Cluster& cluster,
                                        TransportKind transport, Rights rights,
                                        std::uint64_t size_bytes, std::chrono::nanoseconds limit)
-    : engine_{engine},
+    : engine_{std::move(engine)},
       cluster_{cluster},
       transport_{transport},
       rights_{rights},

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <remora/engine/engine.h>
+#include <remora/engine/engine_share.h>
 #include <remora/mutex.h>
 #include <remora/volume/cluster.h>
 
@@ -23,10 +23,11 @@ class EngineMemberOpener final : public MemberOpener {
  public:
   static constexpr std::chrono::seconds kRemembered{5};
 
-  /// `engine` is borrowed. `transport`: kAuto, kRdma or kTcp. `size_bytes`: of a member's region.
+  /// `transport`: kAuto, kRdma or kTcp. `size_bytes`: of a member's region.
   /// `limit`: of each operation on a member.
-  EngineMemberOpener(const Engine& engine, const Cluster& cluster, TransportKind transport,
-                     Rights rights, std::uint64_t size_bytes, std::chrono::nanoseconds limit);
+  EngineMemberOpener(remora::detail::EngineShare engine, const Cluster& cluster,
+                     TransportKind transport, Rights rights, std::uint64_t size_bytes,
+                     std::chrono::nanoseconds limit);
 
   Result<std::shared_ptr<MirrorMember>> open(const Member& member) override;
   Result<std::shared_ptr<MirrorMember>> fence(const Member& member) override;
@@ -36,7 +37,7 @@ class EngineMemberOpener final : public MemberOpener {
   Result<std::shared_ptr<MirrorMember>> made(Result<Region> region, const Member& member)
       REMORA_REQUIRES(mutex_);
 
-  const Engine& engine_;
+  const remora::detail::EngineShare engine_;
   const Cluster cluster_;
   const TransportKind transport_;
   const Rights rights_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <remora/engine/engine.h>
+#include <remora/engine/engine_share.h>
 #include <remora/result.h>
 #include <remora/volume/records.h>
 
@@ -23,9 +24,8 @@ class MemberFinder {
     std::uint64_t memory_id = 0;
   };
 
-  /// `engine` is borrowed.
-  MemberFinder(const Engine& engine, TransportKind transport)
-      : engine_{engine}, transport_{transport} {}
+  MemberFinder(remora::detail::EngineShare engine, TransportKind transport)
+      : engine_{std::move(engine)}, transport_{transport} {}
 
   /// The URI of the member's region. Errors: kStaleRegion (its server has other memory), those of
   /// Engine::connect(). `present`: the addresses that the server's record has.
@@ -39,7 +39,7 @@ class MemberFinder {
   const Result<Reached>& reach(const Member& member, const std::vector<std::string>& present);
   [[nodiscard]] std::string uri(const std::string& address, const std::string& region) const;
 
-  const Engine& engine_;
+  const remora::detail::EngineShare engine_;
   TransportKind transport_;
   /// By name and memory id.
   std::map<std::pair<std::string, std::uint64_t>, Result<Reached>> servers_;

@@ -9,6 +9,7 @@
 
 #include <remora/engine/buffer.h>
 #include <remora/engine/engine.h>
+#include <remora/engine/engine_share.h>
 #include <remora/engine/types.h>
 #include <remora/mutex.h>
 #include <remora/result.h>
@@ -28,7 +29,7 @@ namespace remora::volume::detail {
 /// Thread-safe.
 class MirrorVolume {
  public:
-  /// Opens no member yet. `engine` is borrowed as long as this object exists. Errors: kProtocol
+  /// Opens no member yet. The engine may end before this object. Errors: kProtocol
   /// (records that do not fit each other), kUnsupported (shm), kOutOfMemory.
   static Result<std::unique_ptr<MirrorVolume>> open(const Engine& engine, const Cluster& cluster,
                                                     const VolumeLayout& layout,
@@ -77,7 +78,7 @@ class MirrorVolume {
                             std::uint64_t length_bytes) const;
   [[nodiscard]] Error outside(Operation operation, ByteOffset at, std::uint64_t length_bytes) const;
 
-  const Engine& engine_;
+  const remora::detail::EngineShare engine_;
   const Cluster cluster_;
   const VolumeLayout layout_;
   const StripeMap map_;

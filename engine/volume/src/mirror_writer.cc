@@ -13,7 +13,7 @@ namespace remora::volume::detail {
 
 using remora::detail::MutexLock;
 
-Result<std::shared_ptr<MirrorWriter>> MirrorWriter::claim(const Engine& engine,
+Result<std::shared_ptr<MirrorWriter>> MirrorWriter::claim(const remora::detail::EngineShare& engine,
                                                           const Cluster& cluster,
                                                           std::string_view volume,
                                                           const MirrorOptions& options) {

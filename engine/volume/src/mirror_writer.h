@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include <remora/engine/engine.h>
+#include <remora/engine/engine_share.h>
 #include <remora/mutex.h>
 #include <remora/result.h>
 #include <remora/volume/cluster.h>
@@ -26,10 +26,11 @@ namespace remora::volume::detail {
 /// makes zones equal and clears bits. Thread-safe.
 class MirrorWriter {
  public:
-  /// Claims the volume, adopts and repairs each group. `engine` is borrowed. Blocks as long as that
+  /// Claims the volume, adopts and repairs each group. Blocks as long as that
   /// takes. Errors: those of VolumeClaim::claim() and adopt_group(); with options.partial the
   /// latter leave a group closed. After an error the claim is released.
-  static Result<std::shared_ptr<MirrorWriter>> claim(const Engine& engine, const Cluster& cluster,
+  static Result<std::shared_ptr<MirrorWriter>> claim(const remora::detail::EngineShare& engine,
+                                                     const Cluster& cluster,
                                                      std::string_view volume,
                                                      const MirrorOptions& options);
   /// The same with another opener, for tests.

@@ -37,6 +37,7 @@ namespace remora {
 namespace detail {
 class EngineCore;
 class EngineServices;
+class EngineShare;
 class FaultCore;
 class SessionCore;
 }  // namespace detail
@@ -390,6 +391,7 @@ class Engine {
   [[nodiscard]] std::string status_json(const metrics::StatusQuery& query) const;
 
  private:
+  friend class detail::EngineShare;
   explicit Engine(std::shared_ptr<detail::EngineCore> core) noexcept;
   void leave() noexcept;
   [[nodiscard]] std::shared_ptr<detail::EngineServices> services() const noexcept;

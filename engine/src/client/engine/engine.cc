@@ -40,33 +40,16 @@ Result<Engine> Engine::open(const EngineOptions& options) {
   return Engine{std::move(*core)};
 }
 
-namespace {
-
-Result<Region> open_or_fence(const detail::OwnedShared<detail::EngineCore>& core,
-                             std::string_view text, Rights rights, detail::Opening opening) {
-  if (core == nullptr) return closed("open", core);
-  auto uri = detail::region_uri(text, rights);
-  if (!uri) return uri.error();
-  return core->open_region(*uri, rights, opening, {});
-}
-
-}  // namespace
-
 Result<Region> Engine::open_region(std::string_view text, Rights rights) const {
-  return open_or_fence(core_, text, rights, detail::Opening::kOpen);
+  return detail::open_by(core_, text, rights, detail::Opening::kOpen);
 }
 
 Result<Region> Engine::fence_region(std::string_view text, Rights rights) const {
-  return open_or_fence(core_, text, rights, detail::Opening::kFence);
+  return detail::open_by(core_, text, rights, detail::Opening::kFence);
 }
 
 Result<Session> Engine::connect(std::string_view text) const {
-  if (core_ == nullptr) return closed("connect", core_);
-  auto uri = Uri::parse(text);
-  if (!uri) return uri.error();
-  auto session = core_->connect(*uri, {});
-  if (!session) return session.error();
-  return Session{std::move(*session)};
+  return detail::connect_by(core_, text);
 }
 
 Result<SlotPool> Engine::allocate_slots(std::size_t count, std::size_t slot_bytes) const {

@@ -101,6 +101,23 @@ std::string EngineCore::status_json(const metrics::StatusQuery& query) const {
   return client_status_json(options(), sessions_.all(), query);
 }
 
+Result<Region> open_by(const OwnedShared<EngineCore>& core, std::string_view uri, Rights rights,
+                       Opening opening) {
+  if (core == nullptr) return closed("open", core);
+  auto parsed = region_uri(uri, rights);
+  if (!parsed) return parsed.error();
+  return core->open_region(*parsed, rights, opening, {});
+}
+
+Result<Session> connect_by(const OwnedShared<EngineCore>& core, std::string_view uri) {
+  if (core == nullptr) return closed("connect", core);
+  auto parsed = Uri::parse(uri);
+  if (!parsed) return parsed.error();
+  auto session = core->connect(*parsed, {});
+  if (!session) return session.error();
+  return Session{std::move(*session)};
+}
+
 Result<Uri> region_uri(std::string_view text, Rights rights) {
   auto uri = Uri::parse(text);
   if (!uri) return uri;

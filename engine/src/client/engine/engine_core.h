@@ -11,6 +11,7 @@
 #include <remora/engine/engine.h>
 #include <remora/engine/region.h>
 #include <remora/engine/uri.h>
+#include <remora/owned.h>
 
 #include "base/clock.h"
 #include "base/placement.h"
@@ -49,6 +50,12 @@ class EngineCore final : public EngineServices, public RegionOpener {
 
   SharedSessions sessions_;
 };
+
+/// Engine::open_region() and fence_region() of a handle with this core, which may be null.
+Result<Region> open_by(const OwnedShared<EngineCore>& core, std::string_view uri, Rights rights,
+                       Opening opening);
+/// Engine::connect(), as open_by().
+Result<Session> connect_by(const OwnedShared<EngineCore>& core, std::string_view uri);
 
 /// The URI of functions that open a region. Errors: kInvalidArgument.
 [[nodiscard]] Result<Uri> region_uri(std::string_view text, Rights rights);

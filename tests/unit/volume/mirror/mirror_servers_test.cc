@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <remora/engine/engine.h>
@@ -217,6 +218,34 @@ TEST_F(MirrorServers, AWriterThatIsReplacedWritesNothingMore) {
   ASSERT_OK(second.read(ByteOffset{0}, bytes));
   EXPECT_TRUE(same_bytes(bytes, written));
   expect_equal_members();
+}
+
+TEST_F(MirrorServers, AVolumeGoesOnWhenItsEngineIsMovedOrEnds) {
+  std::optional<Volume> volume{open()};
+  const Volume reader = open();
+  const Engine moved{std::move(*engine_)};
+  ASSERT_OK(volume->claim());
+  const auto written = noise(volume->size_bytes(), 1);
+  ASSERT_OK(volume->write(ByteOffset{0}, written));
+  std::vector<std::byte> bytes(written.size());
+  ASSERT_OK(reader.read(ByteOffset{0}, bytes));
+  EXPECT_TRUE(same_bytes(bytes, written));
+  {
+    const std::optional<Engine> shorter{Engine::open({}).value()};
+    volume.emplace(Volume::open(*shorter, *cluster_, "v", {}).value());
+  }
+  // Its members are opened, and fenced, after the end of the engine.
+  ASSERT_OK(volume->claim({.steal = true}));
+  ASSERT_OK(volume->write(ByteOffset{0}, written));
+  ASSERT_OK(volume->read(ByteOffset{0}, bytes));
+  volume.reset();
+}
+
+TEST_F(MirrorServers, AVolumeOfAnEngineThatWasMovedFromIsClosed) {
+  const Engine moved{std::move(*engine_)};
+  const Volume volume = open();
+  EXPECT_CODE(volume.claim(), kClosed);
+  engine_.reset();
 }
 
 TEST_F(MirrorServers, AnExclusiveVolumeIsReadByItsWriterOnly) {

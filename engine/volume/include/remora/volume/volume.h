@@ -91,9 +91,9 @@ class Volume {
   /// names volume, group and member.
   static Result<Volume> open(const Engine& engine, const VolumeLayout& layout,
                              const VolumeOptions& options = {});
-  /// Reads the layout first. A mirror uses `engine` later, too: it must exist, and not be moved, as
-  /// long as a handle of the volume does. It opens the members of a group at the first read, and
-  /// those of all groups by claim(). Errors: also those of Cluster::layout().
+  /// Reads the layout first. A mirror opens the members of a group at the first read, and those of
+  /// all groups by claim(); it keeps what it needs of the engine, which may be moved, and may end
+  /// before. Errors: also those of Cluster::layout().
   static Result<Volume> open(const Engine& engine, const Cluster& cluster, std::string_view name,
                              const VolumeOptions& options = {});
   /// For open().
