@@ -49,12 +49,13 @@ VolumeRecord claimed(const VolumeRecord& volume, const std::string& identity, bo
 }  // namespace
 
 VolumeClaim::VolumeClaim(const Cluster& cluster, VolumeRecord volume, std::uint64_t generation,
-                         LeaseId lease, std::chrono::seconds lifetime)
+                         LeaseId lease, std::chrono::seconds lifetime, bool found_exclusive)
     : cluster_{cluster},
       volume_{std::move(volume)},
       generation_{generation},
       volume_key_{cluster_.keys().volume(volume_.name)},
       lifetime_{lifetime},
+      found_exclusive_{found_exclusive},
       volume_value_{to_json(volume_)},
       lease_{lease} {}
 
@@ -90,8 +91,8 @@ Result<std::shared_ptr<VolumeClaim>> VolumeClaim::claim(const Cluster& cluster,
           {liveness, before}},
          {{cluster.keys().volume(volume), to_json(next), kNoLease}, {liveness, identity, *lease}}});
     if (applied && *applied)
-      return std::make_shared<VolumeClaim>(cluster, next, layout->generation, *lease,
-                                           options.lease);
+      return std::make_shared<VolumeClaim>(cluster, next, layout->generation, *lease, options.lease,
+                                           layout->volume.exclusive);
     // Of a transaction without a known outcome the lease ends by itself.
     if (!applied) return applied.error();
     static_cast<void>(store.revoke(*lease, cluster.limit()));
@@ -116,34 +117,53 @@ Error VolumeClaim::lost_error() const {
 Status VolumeClaim::keep_alive() {
   if (lost()) return lost_error();
   const remora::detail::MutexLock turn{transactions_};
+  if (const Status renewed = renew_lease(); !renewed) return renewed;
+  const auto snapshot = look();
+  if (!snapshot) return snapshot.error();
+  if (snapshot->find(cluster_.keys().writer(volume_.name)) != nullptr) return {};
+  // It went with the lease before, or its transaction has not applied.
+  return bind_liveness();
+}
+
+Status VolumeClaim::renew_lease() {
   MetadataStore& store = cluster_.store();
   const Status kept = store.keep_alive(lease(), cluster_.limit());
-  if (kept) return look();
-  if (kept.error().code() != Code::kNotFound) return kept;
-  // The lease has ended, and with it the key: other clients may have claimed the volume since.
-  const auto lease = store.grant_lease(lifetime_, cluster_.limit());
-  if (!lease) return lease.error();
-  const auto committed =
-      store.commit({{generation_is(), is_writer()},
-                    {{cluster_.keys().writer(volume_.name), volume_.writer, *lease}}},
-                   cluster_.limit());
-  if (!committed) return committed.error();
-  if (committed->outcome == Outcome::kUnknown)
-    return committed->cause.value_or(Error{Code::kTimedOut, kClaim});
-  if (committed->outcome == Outcome::kRefused) {
-    lose();
-    return lost_error();
-  }
+  if (kept || kept.error().code() != Code::kNotFound) return kept;
+  const auto granted = store.grant_lease(lifetime_, cluster_.limit());
+  if (!granted) return granted.error();
+  // From now on it is the one that is renewed, whatever becomes of the key's transaction.
   const remora::detail::MutexLock lock{mutex_};
-  lease_ = *lease;
+  lease_ = *granted;
   return {};
 }
 
-Status VolumeClaim::look() {
-  const std::array keys{volume_key_, cluster_.keys().generation()};
-  const auto snapshot = cluster_.store().get(keys, cluster_.limit());
-  if (!snapshot) return snapshot.error();
-  return check(*snapshot) ? ok_status() : Status{lost_error()};
+/// Other clients may have claimed the volume while the key was gone: then this is refused.
+Status VolumeClaim::bind_liveness() {
+  const auto committed =
+      cluster_.store().commit({{generation_is(), is_writer()},
+                               {{cluster_.keys().writer(volume_.name), volume_.writer, lease()}}},
+                              cluster_.limit());
+  if (!committed) return committed.error();
+  if (committed->outcome == Outcome::kApplied) return {};
+  // The next renewal looks whether it has applied.
+  if (committed->outcome == Outcome::kUnknown)
+    return committed->cause.value_or(Error{Code::kTimedOut, kClaim});
+  lose();
+  return lost_error();
+}
+
+Result<Snapshot> VolumeClaim::look() {
+  const std::array keys{volume_key_, cluster_.keys().generation(),
+                        cluster_.keys().writer(volume_.name)};
+  auto snapshot = cluster_.store().get(keys, cluster_.limit());
+  if (snapshot && !check(*snapshot)) return lost_error();
+  return snapshot;
+}
+
+Status VolumeClaim::confirm() {
+  if (lost()) return lost_error();
+  const auto snapshot = look();
+  return snapshot ? ok_status() : Status{snapshot.error()};
 }
 
 LeaseId VolumeClaim::lease() const {
@@ -173,7 +193,9 @@ Status VolumeClaim::end_exclusive() {
   next.nonce = random_number();
   const auto applied = replace(next, {});
   if (!applied) return applied.error();
-  return *applied ? ok_status() : Status{lost_error()};
+  if (!*applied) return lost_error();
+  found_exclusive_.store(false, std::memory_order_release);
+  return {};
 }
 
 Status VolumeClaim::release(bool exclusive) {

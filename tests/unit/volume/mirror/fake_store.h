@@ -20,9 +20,10 @@ namespace remora::volume::test {
 /// What happens to the next transaction.
 enum class StoreFault : std::uint8_t {
   kNone,
-  kAnswerLost,  ///< it applies, and its writer does not learn that
-  kLate,        ///< it applies when apply_late() is called, if its conditions hold then
-  kNotSent      ///< an error: it never applies
+  kAnswerLost,   ///< it applies, and its writer does not learn that
+  kLate,         ///< it applies when apply_late() is called, if its conditions hold then
+  kLateAndDown,  ///< as kLate, and the store is down from then on
+  kNotSent       ///< an error: it never applies
 };
 
 class FakeStore final : public MetadataStore {
@@ -56,10 +57,14 @@ class FakeStore final : public MetadataStore {
     if (down_) return Error{Code::kUnreachable, "etcd"};
     const StoreFault fault = std::exchange(fault_, StoreFault::kNone);
     if (fault == StoreFault::kNotSent) return Error{Code::kUnreachable, "etcd"};
-    if (fault == StoreFault::kLate) {
+    if (fault == StoreFault::kLate || fault == StoreFault::kLateAndDown) {
       late_ = transaction;
+      down_ = fault == StoreFault::kLateAndDown;
       return unknown();
     }
+    for (const Change& change : transaction.changes)
+      if (change.lease != kNoLease && change.lease <= lapsed_)
+        return Error{Code::kNotFound, "lease"};
     const bool applied = apply(transaction);
     if (fault == StoreFault::kAnswerLost) return unknown();
     return Committed{applied ? Outcome::kApplied : Outcome::kRefused, revision_, std::nullopt};
@@ -74,6 +79,8 @@ class FakeStore final : public MetadataStore {
     const std::lock_guard lock{mutex_};
     if (down_) return Error{Code::kUnreachable, "etcd"};
     if (lease <= lapsed_) return Error{Code::kNotFound, "lease"};
+    ++renewals_;
+    renewed_ = lease;
     return {};
   }
   Status revoke(LeaseId /*lease*/, std::chrono::nanoseconds /*limit*/) override { return {}; }
@@ -101,10 +108,27 @@ class FakeStore final : public MetadataStore {
     const std::lock_guard lock{mutex_};
     values_.erase(key);
   }
-  /// All leases end. Their keys are erased by the test.
+  /// All leases end, and with them their keys.
   void lapse() {
     const std::lock_guard lock{mutex_};
     lapsed_ = last_lease_;
+    for (const auto& [key, lease] : leases_) values_.erase(key);
+    leases_.clear();
+  }
+  /// The lease of a key; kNoLease: it has none.
+  [[nodiscard]] LeaseId lease_of(const std::string& key) {
+    const std::lock_guard lock{mutex_};
+    const auto found = leases_.find(key);
+    return found == leases_.end() ? kNoLease : found->second;
+  }
+  /// The lease that was renewed last, and how many renewals there were.
+  [[nodiscard]] LeaseId renewed() {
+    const std::lock_guard lock{mutex_};
+    return renewed_;
+  }
+  [[nodiscard]] int renewals() {
+    const std::lock_guard lock{mutex_};
+    return renewals_;
   }
   [[nodiscard]] std::string value(const std::string& key) {
     const std::lock_guard lock{mutex_};
@@ -125,6 +149,8 @@ class FakeStore final : public MetadataStore {
     return {Outcome::kUnknown, 0, Error{Code::kTimedOut, "etcd"}};
   }
   bool apply(const Transaction& transaction) {
+    for (const Change& change : transaction.changes)
+      if (change.lease != kNoLease && change.lease <= lapsed_) return false;
     for (const Compare& compare : transaction.compares) {
       const auto found = values_.find(compare.key);
       if (compare.value ? found == values_.end() || found->second != *compare.value
@@ -133,10 +159,12 @@ class FakeStore final : public MetadataStore {
     }
     ++revision_;
     for (const Change& change : transaction.changes) {
+      leases_.erase(change.key);
       if (change.value)
         values_[change.key] = *change.value;
       else
         values_.erase(change.key);
+      if (change.lease != kNoLease) leases_[change.key] = change.lease;
     }
     return true;
   }
@@ -149,6 +177,9 @@ class FakeStore final : public MetadataStore {
   std::uint64_t revision_ = 1;
   LeaseId last_lease_ = 0;
   LeaseId lapsed_ = 0;
+  std::map<std::string, LeaseId> leases_;
+  LeaseId renewed_ = kNoLease;
+  int renewals_ = 0;
   int reads_ = 0;
   int commits_ = 0;
 };

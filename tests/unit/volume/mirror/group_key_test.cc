@@ -142,7 +142,6 @@ TEST_F(VolumeClaimTest, ReleaseLetsTheNextOneInAndKeepsTheEpoch) {
 TEST_F(VolumeClaimTest, ALeaseThatHasLapsedIsRenewedWhileNoOtherClientHasClaimed) {
   const auto first = claim();
   store_->lapse();
-  store_->erase(cluster_->keys().writer("v"));
   ASSERT_OK(first->keep_alive());
   EXPECT_EQ(store_->value(cluster_->keys().writer("v")), first->volume().writer);
   store_->lapse();
@@ -157,6 +156,42 @@ TEST_F(VolumeClaimTest, ARenewalNoticesAClaimThatWasStolen) {
   static_cast<void>(claim());
   EXPECT_CODE(first->keep_alive(), kAccessRefused);
   EXPECT_TRUE(first->lost());
+}
+
+/// Else a key that a lost transaction has bound to a lease of before goes while the claim is alive.
+TEST_F(VolumeClaimTest, TheLivenessKeyIsAlwaysThatOfTheLeaseThatIsRenewed) {
+  const std::string key = cluster_->keys().writer("v");
+  const auto first = claim();
+  store_->lapse();
+  store_->fail_next(StoreFault::kLate);
+  EXPECT_CODE(first->keep_alive(), kTimedOut);
+  ASSERT_OK(first->keep_alive());
+  EXPECT_TRUE(store_->apply_late());
+  ASSERT_OK(first->keep_alive());
+  EXPECT_EQ(store_->lease_of(key), store_->renewed());
+  EXPECT_EQ(store_->value(key), first->volume().writer);
+}
+
+TEST_F(VolumeClaimTest, ALostKeyIsWrittenAgainAndNoOtherClaimIsLetIn) {
+  const std::string key = cluster_->keys().writer("v");
+  const auto first = claim();
+  store_->lapse();
+  store_->fail_next(StoreFault::kLate);
+  EXPECT_CODE(first->keep_alive(), kTimedOut);
+  store_->lapse();
+  EXPECT_FALSE(store_->apply_late()) << "its lease has ended";
+  ASSERT_OK(first->keep_alive());
+  options_.steal = false;
+  EXPECT_CODE(detail::VolumeClaim::claim(*cluster_, "v", options_), kBusy);
+}
+
+TEST_F(VolumeClaimTest, AConfirmationChangesNothing) {
+  const auto first = claim();
+  const int commits = store_->commits();
+  ASSERT_OK(first->confirm());
+  EXPECT_EQ(store_->commits(), commits);
+  static_cast<void>(claim());
+  EXPECT_CODE(first->confirm(), kAccessRefused);
 }
 
 TEST_F(VolumeClaimTest, TwoThatRaceHaveDifferentEpochs) {
@@ -181,7 +216,9 @@ TEST_F(VolumeClaimTest, ExclusiveStaysUntilItIsEnded) {
   options_.exclusive = false;
   const auto second = claim();
   EXPECT_TRUE(second->volume().exclusive);
+  EXPECT_TRUE(second->found_exclusive());
   ASSERT_OK(second->end_exclusive());
+  EXPECT_FALSE(second->found_exclusive());
   EXPECT_FALSE(parse_volume("v", store_->value(cluster_->keys().volume("v"))).value().exclusive);
   ASSERT_OK(second->keep_alive());
   ASSERT_OK(second->release(false));
