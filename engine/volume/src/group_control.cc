@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include "group_changes.h"
@@ -92,8 +91,12 @@ void GroupControl::update() {
     // A primary that is removed while promoting was never read: rule 22.
     if (epoch_ != 0 && record.promoting && !next.promoting) begin_promotion();
     if (!record.promoting) promotion_ = {};
-    const MemberSet missed = spoiled_ ? next.in_sync.with(next.syncing) : MemberSet{};
+    MemberSet missed = spoiled_ ? next.in_sync.with(next.syncing) : MemberSet{};
     next = slots_.roles_of(record);
+    if (abandoned_ && !spoiled_) {
+      spoiled_ = true;  // no rebuild goes on with it
+      missed = {};
+    }
     if (next.syncing.empty())
       spoiled_ = false;
     else if (spoiled_)
@@ -105,6 +108,7 @@ void GroupControl::update() {
     headers_ = false;
     changes_.fetch_add(1, std::memory_order_acq_rel);
   }
+  if (!key_.frozen()) abandoned_ = false;
   next.may_post = headers_ && !lost;
   next.may_acknowledge = next.may_post && !next.promoting && !key_.frozen();
   roles_.store(next, std::memory_order_release);
@@ -129,10 +133,24 @@ Status GroupControl::change(const Result<GroupRecord>& next) {
   return done;
 }
 
+/// The lost transaction may be one that has removed members.
 Status GroupControl::thaw() {
+  const GroupRoles before = roles();
+  const MemberSet failed = failed_;
   const Status done = key_.thaw();
   update();
+  const GroupRoles now = roles();
+  failed.both(before.in_sync.without(now.in_sync)).for_each([&](std::size_t slot) {
+    mutex_.assert_held();
+    note_removal(slot, failures_.at(slot).error(), slot == before.primary && !before.promoting);
+  });
   return done;
+}
+
+void GroupControl::note_removal(std::size_t slot, const Error& cause, bool was_primary) {
+  note(VolumeEventKind::kMemberRemoved, slots_.record(slot).server, cause);
+  // Rule 21: the old primary's server has other memory, so there is nothing to read.
+  if (was_primary && cause.reason() == Reason::kNewMemory) promotion_.readers_gone = true;
 }
 
 void GroupControl::spoil(std::size_t slot) {
@@ -161,7 +179,7 @@ Status GroupControl::members_failed(MemberSet failed, const MemberSlots::Outcome
   Status local;
   Status done;
   {
-    const MutexLock lock{mutex_};
+    MutexLock lock{mutex_};
     // All of them before the configuration changes: if none is left, none is removed.
     failed.for_each([&](std::size_t slot) {
       mutex_.assert_held();
@@ -171,7 +189,7 @@ Status GroupControl::members_failed(MemberSet failed, const MemberSlots::Outcome
       else
         note_failure(slot, error, until);
     });
-    if (!failed_.empty()) done = converge_locked(until);
+    if (!failed_.empty()) done = converge_locked(lock, until);
   }
   report();
   return local ? done : local;
@@ -189,6 +207,7 @@ void GroupControl::note_failure(std::size_t slot, const Error& error, Time until
   if (!now.in_sync.has(slot)) return;
   if (error.code() == Code::kIndeterminate) {
     unsettled_.fetch_or(MemberSet::of(slot).bits(), std::memory_order_acq_rel);
+    if (failed_.has(slot)) return;  // another operation has asked it already
     if (settle_one(slot, until)) return;
   }
   fail(slot, error);
@@ -197,7 +216,7 @@ void GroupControl::note_failure(std::size_t slot, const Error& error, Time until
 Status GroupControl::settle(MemberSet members, Time until) {
   Status done;
   {
-    const MutexLock lock{mutex_};
+    MutexLock lock{mutex_};
     const GroupRoles now = roles();
     members.both(unsettled()).for_each([&](std::size_t slot) {
       mutex_.assert_held();
@@ -208,7 +227,7 @@ Status GroupControl::settle(MemberSet members, Time until) {
       else
         spoil(slot);
     });
-    done = converge_locked(until);
+    done = converge_locked(lock, until);
   }
   report();
   return done;
@@ -217,36 +236,81 @@ Status GroupControl::settle(MemberSet members, Time until) {
 Status GroupControl::converge(Time until) {
   Status done;
   {
-    const MutexLock lock{mutex_};
-    done = converge_locked(until);
+    MutexLock lock{mutex_};
+    done = converge_locked(lock, until);
   }
   report();
   return done;
 }
 
-Status GroupControl::converge_locked(Time until) {
+Status GroupControl::step() {
+  if (key_.frozen()) return thaw();
+  if (!failed_.empty()) return remove_failed();
+  return write_headers();
+}
+
+void GroupControl::step_once() {
+  if (key_.claim().lost())
+    update();
+  else if (!converging_ && !converged())
+    static_cast<void>(step());
+}
+
+Status GroupControl::converge_locked(MutexLock& lock, Time until) {
+  const bool turn = changed_.wait_until(lock, until, [&] {
+    mutex_.assert_held();
+    return !converging_ || converged() || key_.claim().lost();
+  });
+  if (!turn) return too_late("its configuration changes");
+  // The thread that is in it ends by itself.
+  if (converging_) return key_.claim().lost() ? Status{key_.claim().lost_error()} : ok_status();
+  converging_ = true;
+  const auto leave = [&] {
+    mutex_.assert_held();
+    converging_ = false;
+    changed_.notify_all();
+  };
+  try {
+    const Status done = converge_alone(lock, until);
+    leave();
+    return done;
+  } catch (...) {  // no memory for a record
+    leave();
+    throw;
+  }
+}
+
+Status GroupControl::converge_alone(MutexLock& lock, Time until) {
   constexpr std::chrono::milliseconds kPause{10};
+  Status last = too_late("its configuration changes");
   while (true) {
-    Status done;
     if (key_.claim().lost()) {
       update();
       return key_.claim().lost_error();
     }
-    if (key_.frozen()) {
-      done = thaw();
-    } else if (!failed_.empty()) {
-      done = remove_failed();
-      if (!done && failed_.empty()) return done;  // it is that of the last member in sync
-    } else if (!headers_) {
-      done = write_headers();
-      if (!done) return done;
-    } else {
-      return {};
-    }
-    if (Time::clock::now() >= until) return done ? too_late("its configuration changes") : done;
-    // The store does not answer, or has refused: nothing in this group can go on without it.
-    if (!done) std::this_thread::sleep_for(kPause);
+    if (converged()) return {};
+    const Time now = Time::clock::now();
+    if (now >= until) return last;
+    const bool asks_store = key_.frozen() || !failed_.empty();
+    const Status done = step();
+    if (done) continue;
+    // The last member in sync; or headers, which are written to members only.
+    if (!asks_store || (!key_.frozen() && failed_.empty())) return done;
+    // The store does not answer, or has refused: nothing in this group can go on without it. Other
+    // threads have the mutex meanwhile.
+    last = done;
+    static_cast<void>(changed_.wait_until(lock, Time::clock::now() + kPause));
   }
+}
+
+Status GroupControl::change_and_converge(const Result<GroupRecord>& next, MutexLock& lock,
+                                         Time until) {
+  Status done = change(next);
+  if (done || key_.frozen()) done = converge_locked(lock, until);
+  if (!done && key_.frozen() && !key_.claim().lost())
+    return Error{Code::kIndeterminate, "transaction on a group"}.with_subject(
+        done.error().subject());
+  return done;
 }
 
 /// Removes one failed member. The last one in sync stays: its failure is that of the operation.
@@ -266,18 +330,15 @@ Status GroupControl::remove_failed() {
   }
   const std::size_t slot = failed_.first();
   const Error cause = failures_.at(slot).error();
-  const Member member = slots_.record(slot);
   failed_ = failed_.without(MemberSet::of(slot));
   if (!now.in_sync.has(slot)) return {};
   const bool was_primary = slot == now.primary && !now.promoting;
-  const Status done = change(without_member(key_.record(), member.region));
+  const Status done = change(without_member(key_.record(), slots_.record(slot).region));
   if (!done) {
     failed_ = failed_.with(MemberSet::of(slot));
     return done;
   }
-  note(VolumeEventKind::kMemberRemoved, member.server, cause);
-  // Rule 21: the old primary's server has other memory, so there is nothing to read.
-  if (was_primary && cause.reason() == Reason::kNewMemory) promotion_.readers_gone = true;
+  note_removal(slot, cause, was_primary);
   return done;
 }
 

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +22,14 @@
 #include "member_slots.h"
 #include "mirror_options.h"
 #include "operation_gate.h"
+#include "promotion_wait.h"
 
 namespace remora::volume::detail {
 
 /// Rules 1, 2, 18 to 22 and 27 of engine/docs/volumes.md: transactions, removal, promotion,
 /// headers. The data path asks roles(), one atomic load; everything else takes the mutex of the
-/// group, which is held while the store or a member is asked. Thread-safe.
+/// group, which is held while the store or a member is asked, but not between two tries.
+/// Thread-safe.
 class GroupControl {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -85,10 +86,12 @@ class GroupControl {
   /// Confirms it if it was read since the last confirmation, and T / 3 has passed.
   void refresh();
 
-  /// What converge() does, once; and the end of a promotion, if rule 20 allows it.
+  /// One step of converge(); and the end of a promotion, if rule 20 allows it.
   /// `nothing_unresolved`: whether no zone is.
   void maintain(const std::function<bool()>& nothing_unresolved);
-  /// Rule 25. `region` is that of a region that was just created.
+  /// Rule 25. `member` has a region that was just created. Errors of this and the next two: those
+  /// of group_changes.h, as member_failed(), kBusy; kIndeterminate: the transaction may still
+  /// apply.
   Status add_syncing(const Member& member, Time until);
   /// Rule 26: its data and bitmap were copied.
   Status make_in_sync(Time until);
@@ -100,7 +103,22 @@ class GroupControl {
   void begin_promotion() REMORA_REQUIRES(mutex_);
   Status change(const Result<GroupRecord>& next) REMORA_REQUIRES(mutex_);
   Status thaw() REMORA_REQUIRES(mutex_);
-  Status converge_locked(Time until) REMORA_REQUIRES(mutex_);
+  [[nodiscard]] bool converged() const REMORA_REQUIRES(mutex_) {
+    return !key_.frozen() && failed_.empty() && headers_;
+  }
+  /// What comes next until the group has converged. Only then.
+  Status step() REMORA_REQUIRES(mutex_);
+  /// step(), if no other thread is at it. An error is noticed again by the next step.
+  void step_once() REMORA_REQUIRES(mutex_);
+  /// converge(), with `lock` on mutex_: one thread asks the store and the members, the others wait
+  /// for it, and leave at their own deadlines.
+  Status converge_locked(remora::detail::MutexLock& lock, Time until) REMORA_REQUIRES(mutex_);
+  Status converge_alone(remora::detail::MutexLock& lock, Time until) REMORA_REQUIRES(mutex_);
+  /// One transaction between two converge_locked(). Errors: also kIndeterminate.
+  Status change_and_converge(const Result<GroupRecord>& next, remora::detail::MutexLock& lock,
+                             Time until) REMORA_REQUIRES(mutex_);
+  /// After the transaction that removed a member.
+  void note_removal(std::size_t slot, const Error& cause, bool was_primary) REMORA_REQUIRES(mutex_);
   Status remove_failed() REMORA_REQUIRES(mutex_);
   Status write_headers() REMORA_REQUIRES(mutex_);
   Status settle_one(std::size_t slot, Time until) REMORA_REQUIRES(mutex_);
@@ -133,17 +151,14 @@ class GroupControl {
   GroupKey key_ REMORA_GUARDED_BY(mutex_);
   std::uint64_t epoch_ REMORA_GUARDED_BY(mutex_) = 0;  ///< of the configuration in roles_
   bool headers_ REMORA_GUARDED_BY(mutex_) = false;
-  bool holding_ REMORA_GUARDED_BY(mutex_) = false;  ///< this object has closed gate_
-  bool spoiled_ REMORA_GUARDED_BY(mutex_) = false;  ///< the syncing member has missed a write
+  bool holding_ REMORA_GUARDED_BY(mutex_) = false;     ///< this object has closed gate_
+  bool spoiled_ REMORA_GUARDED_BY(mutex_) = false;     ///< the syncing member has missed a write
+  bool converging_ REMORA_GUARDED_BY(mutex_) = false;  ///< a thread is in converge_alone()
+  /// add_syncing() has ended without knowing whether the member is in the configuration.
+  bool abandoned_ REMORA_GUARDED_BY(mutex_) = false;
   MemberSet failed_ REMORA_GUARDED_BY(mutex_){};
   MemberSlots::Outcomes failures_ REMORA_GUARDED_BY(mutex_){};  ///< why, of those in failed_
-  struct Promotion {
-    std::chrono::nanoseconds since{0};
-    std::optional<Member> old_primary{};  ///< empty: a claimant has found the group promoting
-    std::shared_ptr<MirrorMember> member{};
-    bool readers_gone = false;
-  };
-  Promotion promotion_ REMORA_GUARDED_BY(mutex_){};
+  PromotionWait promotion_ REMORA_GUARDED_BY(mutex_){};
   std::vector<VolumeEvent> events_ REMORA_GUARDED_BY(mutex_);
 };
 

@@ -43,7 +43,7 @@ void GroupControl::maintain(const std::function<bool()>& nothing_unresolved) {
   {
     const MutexLock lock{mutex_};
     // A store that does not answer is asked again at the next call.
-    static_cast<void>(converge_locked(Time::clock::now()));
+    step_once();
     if (spoiled_ && !key_.frozen() && !key_.claim().lost())
       for (const Member& member : key_.record().members)
         if (member.state == MemberState::kSyncing) {
@@ -75,7 +75,7 @@ void GroupControl::try_to_end_promotion(const std::function<bool()>& nothing_unr
   // In this order: a write marks its zone as unresolved before it leaves the gate.
   if (!headers_ || !gate_.is_quiet() || !nothing_unresolved() || !readers_are_gone()) return;
   const bool ended = change(with_promotion_ended(key_.record())).ok();
-  if (ended) static_cast<void>(converge_locked(Time::clock::now()));
+  if (ended) step_once();
 }
 
 Status GroupControl::add_syncing(const Member& member, Time until) {
@@ -85,15 +85,15 @@ Status GroupControl::add_syncing(const Member& member, Time until) {
   read_gate_.close();
   Status done = too_late("operations in flight");
   if (gate_.wait_quiet(until) && read_gate_.wait_quiet(until)) {
-    const MutexLock lock{mutex_};
-    done = converge_locked(until);
+    MutexLock lock{mutex_};
+    done = converge_locked(lock, until);
     const auto next = with_syncing(key_.record(), member);
     if (done && !next) done = next.error();
     if (done) {
       slots_.put(slots_.free_slot(key_.record()), member, std::move(*opened));
       // The transaction comes after the grant, and so confirms it (rule 4).
-      done = change(next);
-      if (done || key_.frozen()) done = converge_locked(until);
+      done = change_and_converge(next, lock, until);
+      abandoned_ = !done && key_.frozen();
       if (done && roles().syncing.empty())
         done = Error{Code::kBusy, "member that is built"}.with_subject(member.region);
     }
@@ -109,14 +109,13 @@ Status GroupControl::make_in_sync(Time until) {
   read_gate_.close();
   Status done = too_late("operations in flight");
   if (gate_.wait_quiet(until) && read_gate_.wait_quiet(until)) {
-    const MutexLock lock{mutex_};
-    done = converge_locked(until);
+    MutexLock lock{mutex_};
+    done = converge_locked(lock, until);
     const MemberSet built = roles().syncing;
     if (done && built.empty())
       done = Error{Code::kBusy, "member that is built"}.with_subject("it has missed a write");
     if (done) {
-      done = change(with_in_sync(key_.record()));
-      if (done || key_.frozen()) done = converge_locked(until);
+      done = change_and_converge(with_in_sync(key_.record()), lock, until);
       if (done && roles().in_sync.both(built).empty())
         done = Error{Code::kBusy, "member that is built"}.with_subject("it was removed");
     }
@@ -130,12 +129,11 @@ Status GroupControl::make_in_sync(Time until) {
 Status GroupControl::remove_member(const std::string& region, Time until) {
   Status done;
   {
-    const MutexLock lock{mutex_};
-    done = converge_locked(until);
+    MutexLock lock{mutex_};
+    done = converge_locked(lock, until);
     const std::size_t before = key_.record().members.size();
     if (done) {
-      done = change(without_member(key_.record(), region));
-      if (done || key_.frozen()) done = converge_locked(until);
+      done = change_and_converge(without_member(key_.record(), region), lock, until);
       if (done && key_.record().members.size() == before)
         done = Error{Code::kBusy, "member of a group"}.with_subject(region);
     }
