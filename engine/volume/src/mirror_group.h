@@ -51,9 +51,12 @@ class MirrorGroup {
 
   /// Rules 9, 10: reads the bitmaps, copies the zones that any of them marks, clears them.
   Status repair(Time until);
-  /// From now on only this writer reads: it may write all members at once. After T.
-  void set_exclusive(bool exclusive) noexcept {
-    exclusive_.store(exclusive, std::memory_order_release);
+  /// From now on only this writer reads: it may write all members at once. After T. Waits for the
+  /// reads that began before, which know of no write beside them (rule 24). False: some were still
+  /// under way at `until`, and nothing has changed.
+  [[nodiscard]] bool set_exclusive(Time until) noexcept;
+  [[nodiscard]] bool is_exclusive() const noexcept {
+    return exclusive_.load(std::memory_order_acquire);
   }
   /// Ends freezes and promotions, resolves zones, clears bits of zones that were not written since
   /// the last call with `clear`. Called again and again by the writer's thread.

@@ -128,9 +128,24 @@ Status MirrorGroup::copy(std::uint32_t zone, Spread to, Time until) {
 }
 
 Status MirrorGroup::make_in_sync(Time until) {
-  for (std::uint32_t word = 0; word < bitmap_.marked().word_count(); ++word)
-    if (const Status done = bitmap_.repeat(word, until); !done) return done;
+  {
+    // No member comes in meanwhile, into a slot that these writes use. Left before the gate is
+    // closed for the new configuration.
+    const GateEntry inside{control_.read_gate(), until};
+    if (!inside) return Error{Code::kTimedOut, "copy of a bitmap"};
+    for (std::uint32_t word = 0; word < bitmap_.marked().word_count(); ++word)
+      if (const Status done = bitmap_.repeat(word, until); !done) return done;
+  }
   return control_.make_in_sync(until);
+}
+
+bool MirrorGroup::set_exclusive(Time until) noexcept {
+  OperationGate& gate = control_.read_gate();
+  gate.close();
+  const bool quiet = gate.wait_quiet(until);
+  if (quiet) exclusive_.store(true, std::memory_order_release);
+  gate.open();
+  return quiet;
 }
 
 void MirrorGroup::resolve_all() {

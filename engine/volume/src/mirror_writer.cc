@@ -38,12 +38,16 @@ Result<std::shared_ptr<MirrorWriter>> MirrorWriter::claim(std::shared_ptr<Member
 
 MirrorWriter::MirrorWriter(std::shared_ptr<VolumeClaim> claim, std::shared_ptr<MemberOpener> opener,
                            const MirrorOptions& options)
-    : options_{options}, claim_{std::move(claim)}, opener_{std::move(opener)} {}
+    : options_{options},
+      claim_{std::move(claim)},
+      opener_{std::move(opener)},
+      keeper_{claim_, options_} {}
 
 MirrorWriter::~MirrorWriter() {
   stop();
+  keeper_.stop();
   // Without an answer of the store the lease ends the claim.
-  if (!claim_->lost()) static_cast<void>(claim_->release(claim_->volume().exclusive));
+  if (!claim_->lost()) static_cast<void>(claim_->release(stays_exclusive()));
 }
 
 void MirrorWriter::stop() {
@@ -55,14 +59,18 @@ void MirrorWriter::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-/// The thread renews the claim while groups are repaired, too.
+/// The claim is renewed while groups are repaired, too.
 Status MirrorWriter::start() {
-  auto thread = remora::detail::start_thread("remora-mirror", [this] { run(); });
+  if (const Status kept = keeper_.start(); !kept) return kept;
+  auto thread = remora::detail::start_thread(
+      "remora-mirror", [this, claimed = options_.clock->now()] { run(claimed); });
   if (!thread) return thread.error();
   thread_ = std::move(*thread);
   if (const Status done = adopt_all(); !done) return done;
-  if (claim_->volume().exclusive && !options_.exclusive)
-    if (const Status done = end_exclusive(); !done) return done;
+  // `exclusive` of an earlier writer ends when every group is repaired: until then members may
+  // differ in zones that a reader could see.
+  if (claim_->found_exclusive() && !options_.exclusive && members_are_equal())
+    if (const Status done = claim_->end_exclusive(); !done) return done;
   serving_.store(true, std::memory_order_release);
   return {};
 }
@@ -82,17 +90,11 @@ Status MirrorWriter::adopt_all() {
   return {};
 }
 
-/// `exclusive` of an earlier writer ends when every group is repaired: until then members may
-/// differ in zones that a reader could see.
-Status MirrorWriter::end_exclusive() {
-  if (!is_clean()) return {};
-  return claim_->end_exclusive();
-}
-
-bool MirrorWriter::is_clean() const {
-  return std::all_of(groups_.begin(), groups_.end(), [](const auto& group) {
-    return group != nullptr && !group->marked().any() && !group->unresolved().any();
-  });
+bool MirrorWriter::members_are_equal() const {
+  return groups_.size() == claim_->volume().group_count() &&
+         std::all_of(groups_.begin(), groups_.end(), [](const auto& group) {
+           return group != nullptr && !group->unresolved().any();
+         });
 }
 
 void MirrorWriter::maintain(bool clear) {
@@ -100,14 +102,10 @@ void MirrorWriter::maintain(bool clear) {
     if (group != nullptr) group->maintain(clear);
 }
 
-void MirrorWriter::run() {
+void MirrorWriter::run(std::chrono::nanoseconds claimed) {
   constexpr std::chrono::milliseconds kPeriod{20};
   constexpr std::chrono::seconds kClearPeriod{1};
-  auto renewed = options_.clock->now();
-  auto cleared = renewed;
-  const auto claimed = renewed;
-  bool reported = false;
-  bool exclusive = false;
+  auto cleared = claimed;
   while (true) {
     {
       MutexLock lock{mutex_};
@@ -117,30 +115,23 @@ void MirrorWriter::run() {
       });
       if (stopped) return;
     }
+    if (!serving_.load(std::memory_order_acquire)) continue;
     const auto now = options_.clock->now();
-    if (now - renewed >= std::chrono::nanoseconds{options_.lease} / 3) {
-      // A renewal that fails is tried again at once: other clients may steal meanwhile, no more.
-      if (claim_->keep_alive()) renewed = now;
-    }
-    const bool serving = serving_.load(std::memory_order_acquire);
-    if (serving) {
-      const bool clear = now - cleared >= kClearPeriod;
-      if (clear) cleared = now;
-      maintain(clear);
-    }
+    const bool clear = now - cleared >= kClearPeriod;
+    if (clear) cleared = now;
+    maintain(clear);
     // Readers that have not seen `exclusive` yet may read for T.
-    if (serving && !exclusive && options_.exclusive &&
-        now - claimed >= options_.times.readers_gone_after()) {
-      exclusive = true;
-      for (const auto& group : groups_)
-        if (group != nullptr) group->set_exclusive(true);
-    }
-    if (claim_->lost() && !reported) {
-      reported = true;
-      if (options_.on_event)
-        options_.on_event({.kind = VolumeEventKind::kWriterLost, .error = claim_->lost_error()});
-    }
+    if (options_.exclusive && now - claimed >= options_.times.readers_gone_after()) write_at_once();
   }
+}
+
+/// A group whose reads do not end in time is tried again in the next period.
+void MirrorWriter::write_at_once() {
+  wrote_at_once_.store(true, std::memory_order_release);
+  for (const auto& group : groups_)
+    if (group != nullptr && !group->is_exclusive())
+      static_cast<void>(
+          group->set_exclusive(MirrorGroup::Time::clock::now() + options_.member_limit));
 }
 
 Status MirrorWriter::release() {
@@ -152,10 +143,12 @@ Status MirrorWriter::release() {
     if (group != nullptr && group->record().promoting && !claim_->lost())
       static_cast<void>(group->settle_promotion(until));
   stop();
-  // Twice: the first call forgets which zones were written just now.
+  // Twice: the first call forgets which zones were written just now. The claim is renewed
+  // meanwhile.
   maintain(true);
   maintain(true);
-  return claim_->release(claim_->volume().exclusive && !is_clean());
+  keeper_.stop();
+  return claim_->release(stays_exclusive());
 }
 
 }  // namespace remora::volume::detail

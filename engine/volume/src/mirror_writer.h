@@ -15,6 +15,7 @@
 #include <remora/result.h>
 #include <remora/volume/cluster.h>
 
+#include "claim_keeper.h"
 #include "member_opener.h"
 #include "mirror_group.h"
 #include "mirror_options.h"
@@ -22,13 +23,13 @@
 
 namespace remora::volume::detail {
 
-/// A claim, its groups, and a thread (`remora-mirror`) that renews the claim, ends promotions,
-/// makes zones equal and clears bits. Thread-safe.
+/// A claim, which a ClaimKeeper renews, its groups, and a thread (`remora-mirror`) that ends
+/// promotions, makes zones equal and clears bits. Thread-safe.
 class MirrorWriter {
  public:
-  /// Claims the volume, adopts and repairs each group. Blocks as long as that
-  /// takes. Errors: those of VolumeClaim::claim() and adopt_group(); with options.partial the
-  /// latter leave a group closed. After an error the claim is released.
+  /// Claims the volume, adopts and repairs each group. Blocks as long as that takes. Errors: those
+  /// of VolumeClaim::claim() and adopt_group(); with options.partial the latter leave a group
+  /// closed. After an error the claim is released.
   static Result<std::shared_ptr<MirrorWriter>> claim(const remora::detail::EngineShare& engine,
                                                      const Cluster& cluster,
                                                      std::string_view volume,
@@ -62,10 +63,18 @@ class MirrorWriter {
  private:
   Status start();
   Status adopt_all();
-  Status end_exclusive();
-  /// Whether all groups are open, and no zone is marked.
-  [[nodiscard]] bool is_clean() const;
-  void run();
+  /// Whether all groups are open, and in none a zone is unresolved.
+  [[nodiscard]] bool members_are_equal() const;
+  /// Whether members may differ in zones that readers could see. Only an exclusive writer lets that
+  /// be: this one, or one before whose groups are not all repaired.
+  [[nodiscard]] bool stays_exclusive() const {
+    const bool differed =
+        claim_->found_exclusive() || wrote_at_once_.load(std::memory_order_acquire);
+    return differed && !members_are_equal();
+  }
+  /// `claimed`: a time after the claim.
+  void run(std::chrono::nanoseconds claimed);
+  void write_at_once();
   void maintain(bool clear);
   void stop();
 
@@ -73,7 +82,9 @@ class MirrorWriter {
   const std::shared_ptr<VolumeClaim> claim_;
   const std::shared_ptr<MemberOpener> opener_;
   std::vector<std::unique_ptr<MirrorGroup>> groups_;
-  std::atomic<bool> serving_{false};  ///< groups_ does not change any more
+  std::atomic<bool> serving_{false};        ///< groups_ does not change any more
+  std::atomic<bool> wrote_at_once_{false};  ///< as an exclusive writer
+  ClaimKeeper keeper_;
   remora::detail::Mutex mutex_;
   remora::detail::Condition wake_;
   bool stopped_ REMORA_GUARDED_BY(mutex_) = false;

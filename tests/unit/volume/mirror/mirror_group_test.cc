@@ -305,6 +305,31 @@ TEST_F(MirrorGroupTest, AFrozenGroupAcknowledgesNothing) {
   store_->set_down(false);
   ASSERT_OK(write(0, 2));
   EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0"}));
+  ASSERT_EQ(events_.size(), 2U) << "of the removal whose answer was lost, too";
+  EXPECT_EQ(events_[1].server, "s1");
+}
+
+/// The mutex of the group is free between two tries.
+TEST_F(MirrorGroupTest, AnOperationThatWaitsForTheStoreKeepsNoOtherWaiting) {
+  ASSERT_OK(write(0, 1));
+  regions_[1]->die();
+  store_->set_down(true);
+  const int commits = store_->commits();
+  Status written = Error{Code::kInternal};
+  std::atomic<bool> done = false;
+  std::thread writes{[&] {
+    written = write(0, 2);
+    done = true;
+  }};
+  EXPECT_TRUE(eventually([&] { return store_->commits() > commits; }));
+  clock_->advance(options_.times.confirmed_for);
+  EXPECT_FALSE(group_->control().confirm(at_once()).ok());
+  EXPECT_FALSE(group_->control().converge(at_once()).ok());
+  EXPECT_FALSE(done) << "they have ended at their own deadlines";
+  store_->set_down(false);
+  writes.join();
+  ASSERT_OK(written);
+  expect_equal_members();
 }
 
 TEST_F(MirrorGroupTest, WithoutAStoreWritesGoOnWhileNoMemberFails) {
@@ -374,7 +399,7 @@ TEST_F(MirrorGroupTest, AtomicsAreThoseOfTheWriter) {
 }
 
 TEST_F(MirrorGroupTest, AnExclusiveWriteGoesToAllMembersAtOnce) {
-  group_->set_exclusive(true);
+  ASSERT_TRUE(group_->set_exclusive(soon()));
   ASSERT_OK(write(0, 1));
   log_.take();
   ASSERT_OK(write(0, 2));
@@ -384,8 +409,19 @@ TEST_F(MirrorGroupTest, AnExclusiveWriteGoesToAllMembersAtOnce) {
   expect_read(0, 2);
 }
 
+TEST_F(MirrorGroupTest, ItBecomesExclusiveWhenReadsOfBeforeHaveEnded) {
+  {
+    const detail::GateEntry reads{group_->control().read_gate(), soon()};
+    ASSERT_TRUE(reads);
+    EXPECT_FALSE(group_->set_exclusive(at_once()));
+    EXPECT_FALSE(group_->is_exclusive());
+  }
+  EXPECT_TRUE(group_->set_exclusive(soon()));
+  expect_read(0, 0);
+}
+
 TEST_F(MirrorGroupTest, AnExclusiveReadResolvesTheZoneFirst) {
-  group_->set_exclusive(true);
+  ASSERT_TRUE(group_->set_exclusive(soon()));
   regions_[1]->fail_writes({WriteFault::kNone, WriteFault::kBadMemory});
   EXPECT_CODE(write_filled(*group_, 0, 2, soon()), kProvider);
   expect_read(0, 2);
@@ -428,6 +464,29 @@ TEST_F(MirrorRebuildTest, AMemberThatMissedAWriteNeverBecomesInSync) {
   EXPECT_CODE(group_->copy_zone(0, soon()), kBusy);
   group_->maintain(false);
   EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s1"}));
+}
+
+TEST_F(MirrorRebuildTest, TheBitmapIsNotCopiedWhileAnotherMemberComesIn) {
+  ASSERT_OK(group_->add_syncing(member_of(3), soon()));
+  for (std::uint32_t zone = 0; zone < group_->zone_count(); ++zone)
+    ASSERT_OK(group_->copy_zone(zone, soon()));
+  log_.take();
+  group_->control().read_gate().close();  // as add_syncing() does
+  EXPECT_CODE(group_->make_in_sync(at_once()), kTimedOut);
+  EXPECT_TRUE(log_.take().empty());
+  group_->control().read_gate().open();
+  ASSERT_OK(group_->make_in_sync(soon()));
+}
+
+TEST_F(MirrorRebuildTest, AnEntryOfUnknownOutcomeEndsWhenItIsKnown) {
+  store_->fail_next(StoreFault::kLateAndDown);
+  EXPECT_CODE(group_->add_syncing(member_of(3), at_once()), kIndeterminate);
+  store_->set_down(false);
+  EXPECT_TRUE(store_->apply_late());
+  // No rebuild goes on with it: the writer takes it out, so that another one can begin.
+  group_->maintain(false);
+  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s1"}));
+  ASSERT_OK(group_->add_syncing(member_of(3), soon()));
 }
 
 TEST_F(MirrorRebuildTest, OneMemberIsBuiltAtATime) {
