@@ -7,6 +7,7 @@
 #include <string>
 
 #include <remora/result.h>
+#include <remora/volume/cluster.h>
 #include <remora/volume/records.h>
 
 namespace remora::volume::detail {
@@ -26,6 +27,11 @@ class ClaimedVolume {
   [[nodiscard]] virtual std::uint32_t group_count() const noexcept = 0;
   /// False: another client has claimed the volume meanwhile: all other functions fail.
   [[nodiscard]] virtual bool claimed() const noexcept = 0;
+  /// Asks the store whether this process still has the claim. Errors: those of the store;
+  /// kAccessRefused (another client has claimed the volume).
+  virtual Status confirm() = 0;
+  /// Whether `layout` was read while this process had the claim.
+  [[nodiscard]] virtual bool is_ours(const VolumeLayout& layout) const = 0;
   /// False: no in-sync member of the group could be reached; its other functions are not called.
   [[nodiscard]] virtual bool group_open(std::uint32_t group) const = 0;
   /// The configuration, as the writer knows it.

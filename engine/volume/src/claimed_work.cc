@@ -17,6 +17,11 @@ std::string done_before(const MaintenanceReport& report) {
          std::to_string(report.members_moved) + " moved; the same command goes on";
 }
 
+tl::unexpected<Failure> another_claim(const std::string& volume) {
+  return failure(Error{Code::kStaleRegion, "claim of a volume"}.with_subject(volume),
+                 "another client has claimed the volume meanwhile");
+}
+
 }  // namespace
 
 Managed<MaintenanceReport> with_claimed(const Cluster& cluster, ClaimedVolume& volume,
@@ -25,6 +30,9 @@ Managed<MaintenanceReport> with_claimed(const Cluster& cluster, ClaimedVolume& v
   // Read after the claim: what another client has begun before cannot apply any more.
   auto layout = cluster.layout(volume.volume().name);
   if (!layout) return failure(layout.error());
+  // A claim whose lease has ended may be another client's by now: its groups and regions are not
+  // remains of an earlier work.
+  if (!volume.is_ours(*layout)) return another_claim(volume.volume().name);
   if (auto removed = remove_extra_groups(cluster, *layout); !removed)
     return tl::unexpected<Failure>{removed.error()};
   MirrorWork cleaning{volume, regions, *layout, options};

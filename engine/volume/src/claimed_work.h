@@ -33,7 +33,8 @@ Managed<MaintenanceReport> with_claim(const Cluster& cluster, const Engine& engi
                                       std::string_view name, const MaintenanceOptions& options,
                                       const Work& work);
 
-/// The same for a claim that the caller holds and keeps.
+/// The same for a claim that the caller holds and keeps. Errors: also kStaleRegion (another client
+/// has claimed the volume meanwhile).
 Managed<MaintenanceReport> with_claimed(const Cluster& cluster, ClaimedVolume& volume,
                                         MemberRegions& regions, const MaintenanceOptions& options,
                                         const Work& work);

@@ -51,6 +51,22 @@ Result<std::vector<std::string>> EngineMemberRegions::list(
   return names;
 }
 
+Result<MemberHeader> EngineMemberRegions::read_header(const std::string& server,
+                                                      const std::vector<std::string>& addresses,
+                                                      const std::string& region) {
+  // So that a server that does not answer costs its time limit once.
+  if (const auto session = servers_.connect(server, addresses); !session) return session.error();
+  Result<Region> opened{Error{Code::kNotFound, "address of a server"}.with_subject(server)};
+  for (const std::string& address : addresses) {
+    opened = engine_.open_region("remora://" + address + "/" + region, Rights::kRead);
+    if (opened) break;
+  }
+  if (!opened) return opened.error();
+  MemberHeader::Bytes bytes{};
+  if (const Status read = opened->read(ByteOffset{0}, bytes); !read) return read.error();
+  return MemberHeader::decode(bytes);
+}
+
 Status EngineMemberRegions::remove(const std::string& server,
                                    const std::vector<std::string>& addresses,
                                    const std::string& region) {

@@ -17,7 +17,7 @@ namespace remora::volume::detail {
 class EngineMemberRegions final : public MemberRegions {
  public:
   /// `engine` is borrowed.
-  explicit EngineMemberRegions(const Engine& engine) : servers_{engine} {}
+  explicit EngineMemberRegions(const Engine& engine) : engine_{engine}, servers_{engine} {}
 
   bool refresh(ServerRecord& server) override;
   Managed<Member> make(const ServerRecord& server, const RegionSpec& spec) override;
@@ -25,10 +25,14 @@ class EngineMemberRegions final : public MemberRegions {
   Result<std::vector<std::string>> list(const std::string& server,
                                         const std::vector<std::string>& addresses,
                                         std::string_view prefix) override;
+  Result<MemberHeader> read_header(const std::string& server,
+                                   const std::vector<std::string>& addresses,
+                                   const std::string& region) override;
   Status remove(const std::string& server, const std::vector<std::string>& addresses,
                 const std::string& region) override;
 
  private:
+  const Engine& engine_;
   MemberServers servers_;
 };
 

@@ -12,6 +12,8 @@
 #include <remora/volume/management.h>
 #include <remora/volume/records.h>
 
+#include "member_header.h"
+
 namespace remora::volume::detail {
 
 /// One thread. Each function blocks, at most for the engine's limits on control requests.
@@ -34,6 +36,11 @@ class MemberRegions {
   virtual Result<std::vector<std::string>> list(const std::string& server,
                                                 const std::vector<std::string>& addresses,
                                                 std::string_view prefix) = 0;
+  /// The header of a mirror's region. Errors: kProtocol and kUnsupported (it is none, or a damaged
+  /// one); those of Engine::open_region().
+  virtual Result<MemberHeader> read_header(const std::string& server,
+                                           const std::vector<std::string>& addresses,
+                                           const std::string& region) = 0;
   /// Revokes all grants first. A region that is not there is no error.
   virtual Status remove(const std::string& server, const std::vector<std::string>& addresses,
                         const std::string& region) = 0;

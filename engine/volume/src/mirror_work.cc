@@ -62,7 +62,8 @@ void MirrorWork::remove_orphans() {
   std::set<std::uint64_t> kept;
   for (std::uint32_t i = 0; i < volume_.group_count(); ++i)
     if (!volume_.group_open(i)) kept.insert(i);
-  report_.regions_removed += detail::remove_orphans(layout_, regions_, kept, report_.left);
+  report_.regions_removed += detail::remove_orphans(
+      layout_, regions_, kept, [this] { return volume_.confirm(); }, report_.left);
 }
 
 std::string MirrorWork::why_closed(std::uint32_t group) const {

@@ -26,7 +26,8 @@ class MirrorWork {
   MirrorWork(ClaimedVolume& volume, MemberRegions& regions, const VolumeLayout& layout,
              const MaintenanceOptions& options);
 
-  /// Removes regions that no group uses, except those of groups that could not be opened.
+  /// Removes regions that no group uses, except those of groups that could not be opened, and those
+  /// that may hold what the records have forgotten. None, if the claim is lost.
   void remove_orphans();
   /// Gives each group its copies, no more and no fewer. Errors: kCancelled; kStaleRegion (the claim
   /// is lost).

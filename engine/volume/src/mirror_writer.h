@@ -56,6 +56,8 @@ class MirrorWriter {
   [[nodiscard]] MirrorGroup& group(std::uint32_t index) const noexcept { return *groups_[index]; }
   [[nodiscard]] const VolumeClaim& claim() const noexcept { return *claim_; }
   [[nodiscard]] bool lost() const noexcept { return claim_->lost(); }
+  /// VolumeClaim::confirm().
+  Status confirm_claim() { return claim_->confirm(); }
 
   /// Clears the bitmaps as far as it can, and ends the claim. Operations fail after that.
   Status release();

@@ -4,6 +4,7 @@
 /// them, and a member that was removed.
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -19,10 +20,15 @@ namespace remora::volume::detail {
 [[nodiscard]] std::uint64_t group_of_region(std::uint64_t volume_id, std::string_view region);
 
 /// Removes such regions on all servers that are registered or have members, except those of the
-/// groups `kept`. `layout` must have been read since a change of the volume's key by this client,
-/// so that no other client's change can name them any more. Returns their number. `left` gets a
-/// sentence for each region that could not be removed. Servers that do not answer are passed over.
+/// groups `kept`, and those that may hold bytes which the records have forgotten: after a restore
+/// of the store to a time before a growth or a rebuild. Returns their number. `left` gets a
+/// sentence for each region that stays. Servers that do not answer are passed over.
+///
+/// `still_ours`, called when all regions were listed: whether the volume's key has had the value of
+/// `layout` up to now, so that none of the regions is another client's. An error: none is removed.
 std::uint64_t remove_orphans(const VolumeLayout& layout, MemberRegions& regions,
-                             const std::set<std::uint64_t>& kept, std::vector<std::string>& left);
+                             const std::set<std::uint64_t>& kept,
+                             const std::function<Status()>& still_ours,
+                             std::vector<std::string>& left);
 
 }  // namespace remora::volume::detail

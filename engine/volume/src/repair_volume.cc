@@ -31,6 +31,10 @@ Managed<MaintenanceReport> repair_striped(const Cluster& cluster, const Engine& 
         Error{Code::kBusy, "volume that another client changes"}.with_subject(taken.name));
   auto layout = cluster.layout(taken.name);
   if (!layout) return failure(layout.error());
+  // Another client has taken it since: its new groups are no remains.
+  if (layout->volume_value != to_json(taken))
+    return failure(
+        Error{Code::kBusy, "volume that another client changes"}.with_subject(taken.name));
   if (auto removed = detail::remove_extra_groups(cluster, *layout); !removed)
     return tl::unexpected<Failure>{removed.error()};
   MaintenanceReport report;
@@ -45,7 +49,13 @@ Managed<MaintenanceReport> repair_striped(const Cluster& cluster, const Engine& 
                           std::string{to_string(condition)} +
                           ", and a striped volume has no other copy");
   }
-  report.regions_removed = detail::remove_orphans(*layout, regions, kept, report.left);
+  const auto still_ours = [&]() -> Status {
+    const auto now = get_one(cluster.store(), key, cluster.limit());
+    if (!now) return now.error();
+    if (*now && (*now)->value == layout->volume_value) return {};
+    return Error{Code::kBusy, "volume that another client changes"}.with_subject(taken.name);
+  };
+  report.regions_removed = detail::remove_orphans(*layout, regions, kept, still_ours, report.left);
   return report;
 }
 

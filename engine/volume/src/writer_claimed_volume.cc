@@ -17,6 +17,13 @@ std::uint32_t WriterClaimedVolume::group_count() const noexcept { return writer_
 
 bool WriterClaimedVolume::claimed() const noexcept { return !writer_->lost(); }
 
+Status WriterClaimedVolume::confirm() { return writer_->confirm_claim(); }
+
+bool WriterClaimedVolume::is_ours(const VolumeLayout& layout) const {
+  const VolumeClaim& claim = writer_->claim();
+  return layout.generation == claim.generation() && claim.is_writer().value == layout.volume_value;
+}
+
 bool WriterClaimedVolume::group_open(std::uint32_t group) const {
   return writer_->group_open(group);
 }

@@ -18,6 +18,8 @@ class WriterClaimedVolume final : public ClaimedVolume {
   [[nodiscard]] const VolumeRecord& volume() const noexcept override;
   [[nodiscard]] std::uint32_t group_count() const noexcept override;
   [[nodiscard]] bool claimed() const noexcept override;
+  Status confirm() override;
+  [[nodiscard]] bool is_ours(const VolumeLayout& layout) const override;
   [[nodiscard]] bool group_open(std::uint32_t group) const override;
   [[nodiscard]] GroupRecord group(std::uint32_t group) const override;
   [[nodiscard]] std::uint32_t zone_count() const noexcept override;

@@ -47,7 +47,7 @@ FakeMirror::FakeMirror(std::uint32_t servers, std::uint32_t groups, std::uint32_
                                .memory_id = server + 1,
                                .region = region,
                                .incarnation = 1});
-      Contents contents{server_number(server), {}};
+      Contents contents{server_number(server), {}, {}};
       for (std::uint32_t zone = 0; zone < zones; ++zone)
         contents.zones.push_back(100 * (i + 1) + zone);
       regions_[region] = std::move(contents);
@@ -105,6 +105,11 @@ std::size_t FakeMirror::in_sync(std::uint32_t group) const {
 
 std::uint32_t FakeMirror::group_count() const noexcept {
   return static_cast<std::uint32_t>(layout_.groups.size());
+}
+
+Status FakeMirror::confirm() {
+  if (claimed_) return {};
+  return Error{Code::kAccessRefused, "claim of a volume"};
 }
 
 bool FakeMirror::group_open(std::uint32_t group) const {
@@ -175,7 +180,7 @@ Status FakeMirror::settle_promotion(std::uint32_t group, Time /*until*/) {
 Managed<Member> FakeMirror::make(const ServerRecord& server, const RegionSpec& spec) {
   if (const Status taken = step("make on " + server.name); !taken)
     return tl::unexpected<Failure>{Failure{taken.error()}};
-  regions_[spec.name] = {server.name, std::vector<std::uint64_t>(zones_, 0)};
+  regions_[spec.name] = {server.name, std::vector<std::uint64_t>(zones_, 0), {}};
   return Member{.server = server.name,
                 .addresses = server.addresses,
                 .memory_id = server.memory_id,
@@ -196,6 +201,14 @@ Result<std::vector<std::string>> FakeMirror::list(const std::string& server,
   for (const auto& [name, contents] : regions_)
     if (contents.server == server && name.starts_with(prefix)) names.push_back(name);
   return names;
+}
+
+Result<detail::MemberHeader> FakeMirror::read_header(const std::string& /*server*/,
+                                                     const std::vector<std::string>& /*addresses*/,
+                                                     const std::string& region) {
+  const auto found = regions_.find(region);
+  if (found == regions_.end()) return Error{Code::kUnknownRegion, "open"};
+  return found->second.header;
 }
 
 Status FakeMirror::remove(const std::string& server, const std::vector<std::string>& /*addresses*/,

@@ -12,6 +12,7 @@
 #include <remora/volume/cluster.h>
 
 #include "claimed_volume.h"
+#include "member_header.h"
 #include "member_regions.h"
 
 namespace remora::volume::test {
@@ -44,11 +45,19 @@ class FakeMirror final : public detail::ClaimedVolume, public detail::MemberRegi
   [[nodiscard]] std::size_t in_sync(std::uint32_t group) const;
   void close_group(std::uint32_t group) { closed_[group] = true; }
   void lose_claim() { claimed_ = false; }
+  /// Of a region that make() has made: until then it has a header of zeroes.
+  void set_header(const std::string& region, const detail::MemberHeader& header) {
+    regions_.at(region).header = header;
+  }
 
   // ClaimedVolume
   [[nodiscard]] const VolumeRecord& volume() const noexcept override { return layout_.volume; }
   [[nodiscard]] std::uint32_t group_count() const noexcept override;
   [[nodiscard]] bool claimed() const noexcept override { return claimed_; }
+  Status confirm() override;
+  [[nodiscard]] bool is_ours(const VolumeLayout& layout) const override {
+    return claimed_ && layout.volume_value == layout_.volume_value;
+  }
   [[nodiscard]] bool group_open(std::uint32_t group) const override;
   [[nodiscard]] GroupRecord group(std::uint32_t group) const override;
   [[nodiscard]] std::uint32_t zone_count() const noexcept override { return zones_; }
@@ -65,6 +74,9 @@ class FakeMirror final : public detail::ClaimedVolume, public detail::MemberRegi
   Result<std::vector<std::string>> list(const std::string& server,
                                         const std::vector<std::string>& addresses,
                                         std::string_view prefix) override;
+  Result<detail::MemberHeader> read_header(const std::string& server,
+                                           const std::vector<std::string>& addresses,
+                                           const std::string& region) override;
   Status remove(const std::string& server, const std::vector<std::string>& addresses,
                 const std::string& region) override;
 
@@ -72,6 +84,7 @@ class FakeMirror final : public detail::ClaimedVolume, public detail::MemberRegi
   struct Contents {
     std::string server{};
     std::vector<std::uint64_t> zones{};
+    detail::MemberHeader header{};
   };
   /// Notes the step, or fails.
   Status step(const std::string& name);

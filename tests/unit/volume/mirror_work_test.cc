@@ -7,12 +7,15 @@
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "claimed_work.h"
 #include "unit/volume/fake_mirror.h"
+#include "unit/volume/mirror/fake_store.h"
 
 namespace remora::volume::test {
 namespace {
@@ -249,6 +252,73 @@ TEST(MirrorWork, OrphansOfClosedGroupsStay) {
   mirror.close_group(1);
   ASSERT_TRUE(repair(mirror));
   EXPECT_THAT(mirror.orphans(), ElementsAre(region_name(mirror.record().id, 1, 99)));
+}
+
+TEST(MirrorWork, RegionsThatTheRecordsMayHaveForgottenStay) {
+  FakeMirror mirror{3, 1, 1};
+  GroupRecord& group = mirror.layout().groups[0];
+  group.generation = 3;
+  group.adopted = 5;
+  group.epoch = 9;
+  const auto region = [&](std::uint64_t of, std::uint64_t unique) {
+    const std::string name = region_name(mirror.record().id, of, unique);
+    EXPECT_TRUE(mirror.make(mirror.layout().servers[2], {.name = name}));
+    return name;
+  };
+  detail::MemberHeader header{.generation = 3, .volume_id = mirror.record().id};
+  region(0, 90);  // no writer has used it
+  header.writer_epoch = 4;
+  header.epoch = 7;
+  mirror.set_header(region(0, 91), header);  // of a member that was removed
+  header.writer_epoch = 5;
+  header.epoch = 10;
+  const std::string newer = region(0, 92);
+  mirror.set_header(newer, header);
+  region(1, 93);  // of a growth that was interrupted
+  header.group = 1;
+  const std::string grown = region(1, 94);
+  mirror.set_header(grown, header);
+  const auto report = repair(mirror);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->regions_removed, 3U);
+  EXPECT_THAT(mirror.orphans(), ElementsAre(newer, grown));
+  ASSERT_THAT(report->left, SizeIs(2));
+  EXPECT_THAT(report->left[0], HasSubstr("'remora rm remora://192.0.2.3:7471/" + newer + "'"));
+  EXPECT_THAT(report->left[1], HasSubstr("behind the volume's end"));
+}
+
+TEST(MirrorWork, WithoutTheClaimNoRegionIsRemoved) {
+  FakeMirror mirror{3, 1, 1};
+  ASSERT_TRUE(
+      mirror.make(mirror.layout().servers[2], {.name = region_name(mirror.record().id, 0, 99)}));
+  mirror.lose_claim();
+  static_cast<void>(repair(mirror));
+  EXPECT_THAT(mirror.orphans(), SizeIs(1));
+}
+
+/// After a lease that has ended the volume, as it is read again, may be another client's.
+TEST(MirrorWork, LayoutOfAnotherClaimIsNotCleaned) {
+  FakeMirror mirror{2, 1, 1};
+  const auto store = std::make_shared<FakeStore>();
+  const Cluster cluster{store, "lab"};
+  mirror.layout().groups[0].generation = cluster.generation().value();
+  mirror.layout().groups[0].nonce = 1;
+  mirror.record().nonce = 1;
+  mirror.layout().volume_value = to_json(mirror.record());
+  VolumeRecord other = mirror.record();
+  other.nonce = 2;
+  store->put(cluster.keys().volume("disk"), to_json(other));
+  store->put(cluster.keys().group("disk", 0), to_json(mirror.layout().groups[0]));
+  ASSERT_TRUE(
+      mirror.make(mirror.layout().servers[0], {.name = region_name(mirror.record().id, 0, 99)}));
+  const auto work = [](detail::MirrorWork&) { return Managed<void>{}; };
+  const auto refused = detail::with_claimed(cluster, mirror, mirror, {}, work);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().error.code(), Code::kStaleRegion);
+  EXPECT_THAT(mirror.orphans(), SizeIs(1));
+  store->put(cluster.keys().volume("disk"), mirror.layout().volume_value);
+  ASSERT_TRUE(detail::with_claimed(cluster, mirror, mirror, {}, work));
+  EXPECT_THAT(mirror.orphans(), IsEmpty());
 }
 
 TEST(MirrorWork, RebalanceMovesToAnEmptyServer) {

@@ -27,6 +27,8 @@ class CopiedMirror final : public ClaimedVolume {
   [[nodiscard]] const VolumeRecord& volume() const noexcept override { return record_; }
   [[nodiscard]] std::uint32_t group_count() const noexcept override { return 1; }
   [[nodiscard]] bool claimed() const noexcept override { return true; }
+  Status confirm() override { return {}; }
+  [[nodiscard]] bool is_ours(const VolumeLayout& /*layout*/) const override { return true; }
   [[nodiscard]] bool group_open(std::uint32_t /*group*/) const override { return true; }
   [[nodiscard]] GroupRecord group(std::uint32_t /*group*/) const override { return {}; }
   [[nodiscard]] std::uint32_t zone_count() const noexcept override { return kZones; }
