@@ -11,7 +11,9 @@
 #include "decided_commit.h"
 #include "engine_member_regions.h"
 #include "group_changes.h"
+#include "header_search.h"
 #include "make_member.h"
+#include "newest_members.h"
 #include "volume_builder.h"
 
 namespace remora::volume {
@@ -32,7 +34,11 @@ class LossAcceptance {
  public:
   LossAcceptance(const Cluster& cluster, const Engine& engine, VolumeLayout layout,
                  const AcceptLossOptions& options)
-      : cluster_{cluster}, regions_{engine}, layout_{std::move(layout)}, options_{options} {}
+      : cluster_{cluster},
+        engine_{engine},
+        regions_{engine},
+        layout_{std::move(layout)},
+        options_{options} {}
 
   Managed<std::vector<std::uint64_t>> run() {
     if (auto found = find_lost(); !found) return tl::unexpected<Failure>{found.error()};
@@ -72,10 +78,7 @@ class LossAcceptance {
       }
       if (there) continue;
       if (layout_.volume.kind == Kind::kMirror && detail::is_restored(group, layout_.generation))
-        return failure(Error{Code::kBusy, "accept a loss"}.with_subject(
-                           layout_.volume.name + ", group " + std::to_string(group.index)),
-                       "its record was restored, and members that are newer may have the bytes: "
-                       "'remora volume repair --from-headers' finds them; nothing was changed");
+        if (auto known = expect_no_newer(group); !known) return known;
       if (unknown.empty() || options_.forget_unreachable)
         lost_.push_back(group.index);
       else
@@ -86,6 +89,30 @@ class LossAcceptance {
                        "with --forget-unreachable; nothing was changed");
     }
     return {};
+  }
+  /// A restored record may name older members than those that have the bytes now.
+  Managed<void> expect_no_newer(const GroupRecord& group) {
+    if (!search_) search_.emplace(engine_, layout_).run();
+    const std::string name = layout_.volume.name + ", group " + std::to_string(group.index);
+    const std::string silent = search_->unreachable();
+    if (!silent.empty() && !options_.forget_unreachable)
+      return failure(
+          Error{Code::kUnreachable, "accept a loss"}.with_subject(name + ", server " + silent),
+          "its record was restored, and these servers may have newer bytes: start them, or give "
+          "them up for good with --forget-unreachable; nothing was changed");
+    const detail::FoundGroup* const found = search_->find(group.index);
+    if (found == nullptr) return {};
+    if (!found->unreadable.empty())
+      return failure(Error{Code::kProtocol, "accept a loss"}.with_subject(name),
+                     found->unreadable +
+                         "; it may have newer bytes: if it has none that are missed, 'remora rm' "
+                         "removes it; nothing was changed");
+    const auto next = detail::with_newest_members(group, found->members);
+    // No member in sync is left of the newest configuration; or no writer has used the regions.
+    if (next ? *next == group : next.error().code() == Code::kStaleRegion) return {};
+    return failure(Error{Code::kBusy, "accept a loss"}.with_subject(name),
+                   "its record was restored, and other regions are newer: 'remora volume repair "
+                   "--from-headers' makes the record from them; nothing was changed");
   }
   Managed<Placement> place_lost() {
     const VolumeRecord& volume = layout_.volume;
@@ -174,12 +201,14 @@ class LossAcceptance {
   }
 
   const Cluster& cluster_;
+  const Engine& engine_;
   detail::EngineMemberRegions regions_;
   VolumeLayout layout_;
   const AcceptLossOptions& options_;
   std::vector<std::uint64_t> lost_;
   std::vector<ServerRecord> servers_;
   std::optional<RegionSpec> spec_;
+  std::optional<detail::HeaderSearch> search_;  ///< run
 };
 
 }  // namespace

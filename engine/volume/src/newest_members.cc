@@ -14,13 +14,23 @@ bool is_older(const MemberHeader& left, const MemberHeader& right) noexcept {
   return std::pair{left.writer_epoch, left.epoch} < std::pair{right.writer_epoch, right.epoch};
 }
 
+/// Before the record was written: the record does not name it, and is newer than its header. Of
+/// whatever generation the header is.
+bool was_removed(const FoundMember& found, const GroupRecord& record) noexcept {
+  const bool named =
+      std::any_of(record.members.begin(), record.members.end(),
+                  [&](const Member& each) { return each.region == found.member.region; });
+  return !named && std::pair{found.header.writer_epoch, found.header.epoch} <
+                       std::pair{record.adopted, record.epoch};
+}
+
 }  // namespace
 
 Result<GroupRecord> with_newest_members(const GroupRecord& record,
                                         const std::vector<FoundMember>& found) {
   const FoundMember* newest = nullptr;
   for (const FoundMember& each : found) {
-    if (each.header == MemberHeader{}) continue;
+    if (each.header == MemberHeader{} || was_removed(each, record)) continue;
     if (newest != nullptr && newest->header.generation != each.header.generation)
       return Error{Code::kProtocol, kNewest}.with_subject("group " + std::to_string(record.index) +
                                                           ": of two generations");
@@ -32,7 +42,7 @@ Result<GroupRecord> with_newest_members(const GroupRecord& record,
   next.promoting = false;
   bool has_primary = false;
   for (const FoundMember& each : found) {
-    if (each.header.writer_epoch != newest->header.writer_epoch ||
+    if (was_removed(each, record) || each.header.writer_epoch != newest->header.writer_epoch ||
         each.header.epoch != newest->header.epoch || each.header.role < MemberRole::kInSync)
       continue;
     const bool primary = each.header.role == MemberRole::kPrimary;

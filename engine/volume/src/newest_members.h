@@ -20,8 +20,9 @@ struct FoundMember {
 
 /// `record` with the members whose headers are the newest: they have every acknowledged write,
 /// since a writer writes the headers of a configuration on all members before any data (rule 27),
-/// and no member is in sync that lacks one. Syncing members are left out. Without any header that a
-/// writer has written: `record`, whose members are all zeroes. Errors: kProtocol (headers of two
+/// and no member is in sync that lacks one. Syncing members are left out. Regions that were
+/// removed before the record was written do not count. Without any header that a writer has
+/// written: `record`, whose members are all zeroes. Errors: kProtocol (headers of two
 /// generations, which cannot be compared); kStaleRegion (no member is in sync among the newest).
 Result<GroupRecord> with_newest_members(const GroupRecord& record,
                                         const std::vector<FoundMember>& found);

@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <array>
-#include <map>
-#include <set>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,107 +8,44 @@
 
 #include "decided_commit.h"
 #include "group_changes.h"
-#include "member_header.h"
-#include "member_servers.h"
+#include "header_search.h"
 #include "newest_members.h"
-#include "orphan_regions.h"
 #include "volume_builder.h"
 
 namespace remora::volume {
 namespace {
 
-using detail::FoundMember;
-using FoundGroups = std::map<std::uint64_t, std::vector<FoundMember>>;
-
-/// Reads the headers of all regions of a volume.
-class HeaderSearch {
- public:
-  HeaderSearch(const Engine& engine, const VolumeLayout& layout)
-      : engine_{engine}, servers_{engine}, layout_{layout} {}
-
-  /// By group. Servers that do not answer are in unreachable().
-  Managed<FoundGroups> run() {
-    std::map<std::string, std::vector<std::string>> servers;
-    for (const ServerRecord& server : layout_.servers) servers[server.name] = server.addresses;
-    for (const GroupRecord& group : layout_.groups)
-      for (const Member& member : group.members)
-        servers.try_emplace(member.server, member.addresses);
-    for (const auto& [name, addresses] : servers) {
-      const auto session = servers_.connect(name, addresses);
-      if (!session) {
-        unreachable_.insert(name);
-        continue;
-      }
-      if (auto done = search(*session, name, addresses); !done)
-        return tl::unexpected<Failure>{done.error()};
-    }
-    return std::move(found_);
-  }
-  [[nodiscard]] const std::set<std::string>& unreachable() const noexcept { return unreachable_; }
-
- private:
-  Managed<void> search(const Session& session, const std::string& server,
-                       const std::vector<std::string>& addresses) {
-    const auto regions = session.regions();
-    if (!regions) return failure(regions.error(), "server " + server);
-    for (const RegionInfo& info : *regions) {
-      const std::uint64_t group = detail::group_of_region(layout_.volume.id, info.name);
-      if (group >= layout_.groups.size()) continue;
-      auto header = read_header(addresses, info.name);
-      if (!header) return failure(header.error(), "region " + info.name + " on server " + server);
-      if (header->writer_epoch != 0 &&
-          (header->volume_id != layout_.volume.id || header->group != group))
-        continue;  // the header of another region
-      found_[group].push_back({.member = {.server = server,
-                                          .addresses = addresses,
-                                          .memory_id = session.server().memory_id,
-                                          .region = info.name,
-                                          .incarnation = info.incarnation},
-                               .header = *header});
-    }
-    return {};
-  }
-  Result<detail::MemberHeader> read_header(const std::vector<std::string>& addresses,
-                                           const std::string& region) const {
-    Result<Region> opened{Error{Code::kNotFound, "address of a server"}};
-    for (const std::string& address : addresses) {
-      std::string uri{"remora://"};
-      uri.append(address).append("/").append(region);
-      opened = engine_.open_region(uri, Rights::kRead);
-      if (opened) break;
-    }
-    if (!opened) return opened.error();
-    std::array<std::byte, detail::MemberHeader::kBytes> bytes{};
-    if (const Status read = opened->read(ByteOffset{0}, bytes); !read) return read.error();
-    return detail::MemberHeader::decode(bytes);
-  }
-
-  const Engine& engine_;
-  MemberServers servers_;
-  const VolumeLayout& layout_;
-  FoundGroups found_;
-  std::set<std::string> unreachable_;
+/// What becomes of the records.
+struct Restoration {
+  std::vector<GroupRecord> groups{};  ///< in place of those of the layout
+  /// A group whose record stays as it is; empty: there is none.
+  std::string refused{};
+  Error error{Code::kInternal};
 };
 
-std::string joined_names(const std::set<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text.append(text.empty() ? "" : ", ").append(name);
-  return text;
-}
-
-/// The records that are written in place of those of `layout`, by group.
-Managed<std::vector<GroupRecord>> restored_groups(const VolumeLayout& layout, FoundGroups& found) {
-  std::vector<GroupRecord> groups;
+/// One group that cannot be restored does not keep the others.
+Restoration restored_groups(const VolumeLayout& layout, const detail::HeaderSearch& search) {
+  Restoration made;
   for (const GroupRecord& group : layout.groups) {
     if (!detail::is_restored(group, layout.generation)) continue;
-    auto next = detail::with_newest_members(group, found[group.index]);
-    if (!next)
-      return failure(next.error(),
-                     "nothing was changed; 'remora volume accept-loss' makes a group "
-                     "zeros whose bytes are gone");
-    if (*next != group) groups.push_back(std::move(*next));
+    const detail::FoundGroup* const found = search.find(group.index);
+    if (found == nullptr) continue;
+    const std::string name = "group " + std::to_string(group.index) + ": ";
+    if (!found->unreadable.empty()) {
+      made.refused = name + found->unreadable +
+                     "; if nothing of that region is missed, 'remora rm' removes it";
+      made.error = Error{Code::kProtocol, "headers of a volume"}.with_subject(layout.volume.name);
+      continue;
+    }
+    auto next = detail::with_newest_members(group, found->members);
+    if (!next) {
+      made.refused = name + "'remora volume accept-loss' makes a group zeros whose bytes are gone";
+      made.error = next.error();
+    } else if (*next != group) {
+      made.groups.push_back(std::move(*next));
+    }
   }
-  return groups;
+  return made;
 }
 
 }  // namespace
@@ -127,24 +62,24 @@ Managed<std::vector<std::uint64_t>> restore_from_headers(const Cluster& cluster,
   if (!layout->live_writer.empty())
     return failure(Error{Code::kBusy, "volume with a claimed writer"}.with_subject(name),
                    layout->live_writer + " has the claim");
-  HeaderSearch search{engine, *layout};
-  auto found = search.run();
-  if (!found) return tl::unexpected<Failure>{found.error()};
+  detail::HeaderSearch search{engine, *layout};
+  search.run();
   if (!search.unreachable().empty() && !forget_unreachable)
-    return failure(Error{Code::kUnreachable, "headers of a volume"}.with_subject(
-                       joined_names(search.unreachable())),
-                   "one of these servers may have newer bytes: start them, or pass them over with "
-                   "--forget-unreachable; nothing was changed");
-  const auto groups = restored_groups(*layout, *found);
-  if (!groups) return tl::unexpected<Failure>{groups.error()};
-  if (groups->empty())
+    return failure(
+        Error{Code::kUnreachable, "headers of a volume"}.with_subject(search.unreachable()),
+        "one of these servers may have newer bytes: start them, or pass them over with "
+        "--forget-unreachable; nothing was changed");
+  const Restoration made = restored_groups(*layout, search);
+  if (made.groups.empty() && !made.refused.empty())
+    return failure(made.error, made.refused + "; nothing was changed");
+  if (made.groups.empty())
     return failure(Error{Code::kNotFound, "group to restore"}.with_subject(name),
                    "the records of all groups are adopted, or as new as the headers");
 
   // First the volume: its writer epoch is at least that of each header.
   VolumeRecord ours = layout->volume;
   ours.nonce = random_number();
-  for (const GroupRecord& group : *groups)
+  for (const GroupRecord& group : made.groups)
     ours.writer_epoch = std::max(ours.writer_epoch, group.adopted);
   const std::string key = cluster.keys().volume(name);
   const std::string value = to_json(ours);
@@ -156,7 +91,7 @@ Managed<std::vector<std::uint64_t>> restore_from_headers(const Cluster& cluster,
   if (!*taken)
     return failure(Error{Code::kBusy, "volume that another client changes"}.with_subject(name));
   std::vector<std::uint64_t> done;
-  for (const GroupRecord& group : *groups) {
+  for (const GroupRecord& group : made.groups) {
     const std::string group_key = cluster.keys().group(name, group.index);
     const auto applied = commit_decided(
         cluster,
@@ -167,6 +102,9 @@ Managed<std::vector<std::uint64_t>> restore_from_headers(const Cluster& cluster,
       return failure(Error{Code::kBusy, "volume that another client changes"}.with_subject(name));
     done.push_back(group.index);
   }
+  if (!made.refused.empty())
+    return failure(made.error, made.refused + "; other groups that were restored: " +
+                                   std::to_string(done.size()));
   return done;
 }
 

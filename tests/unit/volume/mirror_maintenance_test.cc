@@ -10,6 +10,7 @@
 
 #include <remora/volume/maintenance.h>
 
+#include "member_header.h"
 #include "mirror_writer.h"
 #include "unit/volume/cluster_rig.h"
 
@@ -40,6 +41,17 @@ class MirrorMaintenance : public ClusterRig {
                                             std::chrono::steady_clock::now() + 10s));
     }
     ASSERT_OK((*writer)->release());
+  }
+  /// The store is lost, and the volume's records are those that were exported.
+  void restore_records(const std::string& old) {
+    Transaction loss;
+    for (const Entry& entry :
+         cluster().store().range(cluster().keys().volumes(), 5s).value().entries)
+      loss.changes.push_back({entry.key, std::nullopt, kNoLease});
+    ASSERT_OK(cluster().store().commit(loss, 5s));
+    ASSERT_TRUE(renew_generation(cluster()));
+    const auto imported = import_volume(cluster(), old);
+    ASSERT_TRUE(imported) << imported.error().error << ' ' << imported.error().detail;
   }
   void expect_bytes(std::uint32_t round) const {
     for (const GroupRecord& group : layout().groups)
@@ -174,13 +186,7 @@ TEST_F(MirrorMaintenance, OldRecordsAreMadeNewFromHeaders) {
   kill(layout().groups[0].members[0].server[1] - '0');
   ASSERT_TRUE(repair_volume(cluster(), engine(), "disk"));
   write_all(2);
-  Transaction loss;
-  for (const Entry& entry : cluster().store().range(cluster().keys().volumes(), 5s).value().entries)
-    loss.changes.push_back({entry.key, std::nullopt, kNoLease});
-  ASSERT_OK(cluster().store().commit(loss, 5s));
-  ASSERT_TRUE(renew_generation(cluster()));
-  const auto imported = import_volume(cluster(), old);
-  ASSERT_TRUE(imported) << imported.error().error << ' ' << imported.error().detail;
+  restore_records(old);
   const auto refused = repair_volume(cluster(), engine(), "disk");
   ASSERT_TRUE(refused) << refused.error().error << ' ' << refused.error().detail;
   ASSERT_EQ(refused->left.size(), 1U);  // a member that the record names is gone
@@ -191,6 +197,64 @@ TEST_F(MirrorMaintenance, OldRecordsAreMadeNewFromHeaders) {
   const auto repaired = repair_volume(cluster(), engine(), "disk");
   ASSERT_TRUE(repaired) << repaired.error().error << ' ' << repaired.error().detail;
   EXPECT_THAT(repaired->left, IsEmpty());
+  expect_whole();
+  expect_bytes(2);
+}
+
+TEST_F(MirrorMaintenance, DamagedHeaderStopsItsGroupOnly) {
+  const VolumeLayout made = make(2, 2);
+  write_all(1);
+  restore_records(export_volume(cluster(), "disk").value());
+  const std::string damaged = region_name(made.volume.id, 0, 77);
+  ASSERT_OK(server(0).create_region({.name = damaged, .size_bytes = 4_KiB}));
+  const std::vector<std::byte> bytes(detail::MemberHeader::kBytes, std::byte{1});
+  const Engine writing = engine();
+  ASSERT_OK(writing
+                .open_region("remora://" + address(0) + "/" + damaged + "?transport=tcp",
+                             Rights::kReadWrite)
+                .value()
+                .write(ByteOffset{0}, bytes));
+  const auto restored = restore_from_headers(cluster(), engine(), "disk");
+  ASSERT_FALSE(restored);
+  EXPECT_EQ(restored.error().error.code(), Code::kProtocol);
+  EXPECT_THAT(restored.error().detail, HasSubstr(damaged));
+  EXPECT_THAT(restored.error().detail, HasSubstr("that were restored: 1"));
+}
+
+TEST_F(MirrorMaintenance, LossOfAnOldRecordIsNotAcceptedWhileNewerRegionsAreThere) {
+  make(1, 2);
+  write_all(1);
+  const std::string old = export_volume(cluster(), "disk").value();
+  std::vector<int> dead;
+  for (const Member& member : layout().groups[0].members) dead.push_back(member.server[1] - '0');
+  for (const int each : dead) {
+    kill(each);
+    ASSERT_TRUE(repair_volume(cluster(), engine(), "disk"));
+  }
+  restore_records(old);
+  EXPECT_EQ(accept_loss(cluster(), engine(), "disk").error().error.code(), Code::kUnreachable);
+  const auto refused = accept_loss(cluster(), engine(), "disk", {.forget_unreachable = true});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().error.code(), Code::kBusy);
+  EXPECT_THAT(refused.error().detail, HasSubstr("--from-headers"));
+  ASSERT_TRUE(restore_from_headers(cluster(), engine(), "disk", true));
+  ASSERT_TRUE(repair_volume(cluster(), engine(), "disk"));
+  expect_whole();
+  expect_bytes(1);
+}
+
+TEST_F(MirrorMaintenance, LossOfAnOldRecordIsAcceptedWhenNoRegionIsThere) {
+  make(1, 2);
+  write_all(1);
+  const std::string old = export_volume(cluster(), "disk").value();
+  std::vector<int> dead;
+  for (const Member& member : layout().groups[0].members) dead.push_back(member.server[1] - '0');
+  for (const int each : dead) kill(each);
+  restore_records(old);
+  for (const int each : dead) start(each);
+  const auto accepted = accept_loss(cluster(), engine(), "disk");
+  ASSERT_TRUE(accepted) << accepted.error().error << ' ' << accepted.error().detail;
+  write_all(2);
   expect_whole();
   expect_bytes(2);
 }

@@ -85,6 +85,21 @@ TEST(NewestMembers, UnusedGroupStaysAsItIs) {
   EXPECT_EQ(with_newest_members(old_record(), {unused}).value(), old_record());
 }
 
+/// Else a region that was left on a server long ago would keep the group from being restored.
+TEST(NewestMembers, RegionsThatWereRemovedBeforeTheRecordDoNotCount) {
+  FoundMember left = found("left", 1, 2, MemberRole::kPrimary);
+  left.header.generation = 3;
+  EXPECT_EQ(with_newest_members(old_record(), {left}).value(), old_record());
+  const auto next =
+      with_newest_members(old_record(), {left, found("newer", 2, 9, MemberRole::kPrimary)});
+  ASSERT_TRUE(next.ok());
+  EXPECT_THAT(regions_of(*next), ElementsAre("newer"));
+  // Named by the record: its header is that of a change that was not completed.
+  left.member.region = "removed";
+  EXPECT_THAT(regions_of(with_newest_members(old_record(), {left}).value()),
+              ElementsAre("removed"));
+}
+
 TEST(NewestMembers, OnlySyncingMembersAreNotEnough) {
   const auto refused =
       with_newest_members(old_record(), {found("syncing", 2, 9, MemberRole::kSyncing)});

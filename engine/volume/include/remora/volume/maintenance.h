@@ -85,7 +85,8 @@ struct MaintenanceReport {
 
 /// Makes the volume whole: clears what an interrupted creation or removal has left; of a mirror,
 /// makes members equal after a writer that died, rebuilds missing members on servers with room, and
-/// removes regions that no group uses. Errors: kNotFound; kBusy (a writer has the claim, or another
+/// removes regions that no group uses, but for those that may hold bytes which a restored store has
+/// forgotten: `left` names these. Errors: kNotFound; kBusy (a writer has the claim, or another
 /// client changes the volume); kCancelled; those of Cluster and Session.
 Managed<MaintenanceReport> repair_volume(const Cluster& cluster, const Engine& engine,
                                          std::string_view name,
@@ -138,8 +139,10 @@ struct AcceptLossOptions {
 };
 /// Gives lost groups new, empty members: their bytes are zeros afterwards. A mirror is claimed for
 /// that at the end, which waits for readers of the old members, some seconds. Returns the groups.
-/// Errors: kNotFound (no volume, or no group is lost); kUnreachable (a member's server: it may have
-/// the bytes); kBusy (a writer has the claim); kLimitExceeded (no room).
+/// Errors: kNotFound (no volume, or no group is lost); kUnreachable (a member's server, and of a
+/// restored record any server: it may have the bytes); kBusy (a writer has the claim; or regions
+/// that a restored record does not name are newer: restore_from_headers()); kProtocol (one of them
+/// has a damaged header); kLimitExceeded (no room).
 Managed<std::vector<std::uint64_t>> accept_loss(const Cluster& cluster, const Engine& engine,
                                                 std::string_view name,
                                                 const AcceptLossOptions& options = {});
@@ -149,7 +152,8 @@ Managed<std::vector<std::uint64_t>> accept_loss(const Cluster& cluster, const En
 /// reach. Makes the records of such groups anew from the headers of the members that are there:
 /// those whose header is the newest. The next claim checks and adopts them. Returns the groups. If
 /// `forget_unreachable`, servers that do not answer are passed over; if one of them has newer bytes
-/// than all others, acknowledged writes are lost. Errors: kNotFound (no volume, or no group has to
+/// than all others, acknowledged writes are lost. A group that cannot be restored, for which the
+/// error is, does not keep the others. Errors: kNotFound (no volume, or no group has to
 /// be restored); kUnreachable (a server); kBusy (a writer has the claim); kProtocol (headers that
 /// cannot be compared); kUnsupported (striped).
 Managed<std::vector<std::uint64_t>> restore_from_headers(const Cluster& cluster,
