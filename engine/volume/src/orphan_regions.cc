@@ -63,7 +63,7 @@ std::string why_kept(const VolumeLayout& layout, MemberRegions& regions, const O
   if (*header == MemberHeader{}) return {};
   if (behind_end) return "was written as a part of a group behind the volume's end";
   if (header->is_ahead_of(layout.groups[orphan.group]))
-    return "has a newer header than the record of its group";
+    return "has a header that is newer than the record of its group, or of another generation";
   return {};
 }
 

@@ -158,6 +158,11 @@ TEST_F(MirrorServers, MisuseIsSaidBeforeAnythingIsSent) {
   EXPECT_CODE(volume.queue(), kUnsupported);
 }
 
+TEST_F(MirrorServers, AHandleThatOnlyReadsIsNoWriter) {
+  EXPECT_CODE(open({.rights = Rights::kRead}).claim(), kNoRight);
+  ASSERT_OK(open({.rights = Rights::kRead | Rights::kWrite}).claim());
+}
+
 TEST_F(MirrorServers, AnotherVolumeOfTheNameIsNotClaimed) {
   const Volume before = open();
   make_volume();  // removed, and made again

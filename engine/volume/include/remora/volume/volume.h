@@ -119,8 +119,9 @@ class Volume {
   /// writer before has left unequal are made equal. Blocks: two requests for each group, and a copy
   /// of each zone of 1 MiB that is marked. The claim is renewed by a thread until release(), or
   /// until the last copy of the handle ends. Errors: kBusy (another client renews a claim: the
-  /// subject is its identity); kUnsupported (striped); kAlreadyExists (claimed already);
-  /// kStaleRegion (a group is lost); those of the members and of the store.
+  /// subject is its identity); kUnsupported (striped); kAlreadyExists (claimed already); kNoRight
+  /// (opened with neither Rights::kWrite nor kAtomic); kStaleRegion (a group is lost); those of the
+  /// members and of the store.
   Status claim(const ClaimOptions& options = {}) const;
   /// Ends the claim. Errors: kNotFound (not claimed); kAccessRefused with Reason::kFenced (another
   /// client has claimed the volume); those of the store.
