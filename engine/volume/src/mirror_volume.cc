@@ -72,9 +72,6 @@ Status MirrorVolume::claim(const ClaimOptions& options) {
   const MutexLock lock{claiming_};
   if (writer_ != nullptr && !writer_->lost())
     return Error{Code::kAlreadyExists, "claim of a volume"}.with_subject(layout_.volume.name);
-  if ((options_.rights & (Rights::kWrite | Rights::kAtomic)) == Rights::kNone)
-    return Error{Code::kNoRight, "claim of a volume"}.with_subject(
-        layout_.volume.name + ", opened without the right to write or to use atomics");
   MirrorOptions wanted = mirror_options(options_);
   wanted.steal = options.steal;
   wanted.exclusive = options.exclusive;

@@ -80,6 +80,9 @@ Status Volume::claim(const ClaimOptions& options) const {
   if (core_->mirror() == nullptr)
     return Error{Code::kUnsupported, "claim of a volume"}.with_subject(
         record().name + ", a striped volume needs no claim");
+  if ((core_->options().rights & (Rights::kWrite | Rights::kAtomic)) == Rights::kNone)
+    return Error{Code::kNoRight, "claim of a volume"}.with_subject(
+        record().name + ", opened without the right to write");
   try {
     return core_->mirror()->claim(options);
   } catch (const std::bad_alloc&) {
