@@ -20,12 +20,6 @@ class EngineShare {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor): stands in for the engine.
   EngineShare(const Engine& engine) noexcept : core_{engine.core_} {}
-  EngineShare(const EngineShare&) = default;
-  EngineShare(EngineShare&&) noexcept = default;
-  EngineShare& operator=(const EngineShare&) = delete;
-  EngineShare& operator=(EngineShare&&) = delete;
-  /// The last one ends the engine, if its Engine object and its regions have ended, as ~Engine().
-  ~EngineShare();
 
   /// As the functions of Engine.
   Result<Region> open_region(std::string_view uri, Rights rights) const;
