@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,13 +44,36 @@ class MemberSlots {
   /// are not changed.
   template <typename WriteOf>
   void write_all(MemberSet to, const WriteOf& write_of, Outcomes& outcomes) const noexcept {
+    on_lanes(
+        to,
+        [&](MemberLane& lane, std::size_t slot) {
+          const MemberWrite write = write_of(slot);
+          lane.post(std::span{&write, 1});
+        },
+        outcomes);
+  }
+  /// Posts all these writes to each member of `to`, then waits for all.
+  void write_together(MemberSet to, std::span<const MemberWrite> writes,
+                      Outcomes& outcomes) const noexcept {
+    on_lanes(
+        to, [&](MemberLane& lane, std::size_t) { lane.post(writes); }, outcomes);
+  }
+
+ private:
+  struct Slot {
+    Member record{};
+    std::shared_ptr<MirrorMember> member{};
+  };
+
+  template <typename Post>
+  void on_lanes(MemberSet to, const Post& post, Outcomes& outcomes) const noexcept {
     std::array<std::unique_ptr<MemberLane>, kMemberSlots> lanes;
     to.for_each([&](std::size_t slot) {
       auto lane = at(slot).take_lane();
       outcomes[slot] = lane ? ok_status() : Status{lane.error()};
       if (!lane) return;
       lanes[slot] = std::move(*lane);
-      lanes[slot]->post(write_of(slot));
+      post(*lanes[slot], slot);
     });
     to.for_each([&](std::size_t slot) {
       if (lanes[slot] == nullptr) return;
@@ -58,11 +82,6 @@ class MemberSlots {
     });
   }
 
- private:
-  struct Slot {
-    Member record{};
-    std::shared_ptr<MirrorMember> member{};
-  };
   std::array<Slot, kMemberSlots> slots_;
 };
 

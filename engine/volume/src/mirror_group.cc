@@ -1,4 +1,5 @@
-/// Writes, reads and atomics. mirror_group_copy.cc has repair, copies and clearing.
+/// Writes, reads and atomics. mirror_group_together.cc has several at once, mirror_group_copy.cc
+/// repair, copies and clearing.
 
 #include "mirror_group.h"
 
@@ -11,15 +12,6 @@ namespace remora::volume::detail {
 namespace {
 
 Error past_deadline(Operation operation) { return Error{Code::kTimedOut, operation}; }
-
-/// The error of a write that some members may have. One of the caller's memory stays as it is.
-Error in_doubt(const Error& error) {
-  if (error.code() == Code::kProvider || error.code() == Code::kInvalidArgument) return error;
-  return Error{Code::kIndeterminate, "write"}
-      .with_reason(error.reason())
-      .with_subject(error.subject())
-      .with_server(error.server());
-}
 
 }  // namespace
 
@@ -45,7 +37,16 @@ Result<std::unique_ptr<MirrorGroup>> MirrorGroup::create(
       new MirrorGroup{std::move(key), members, group_bytes, std::move(*locks), options, opener}};
 }
 
-Status MirrorGroup::carry_out(const MemberWrite& write, WriteProgress& progress, Time until) {
+Error MirrorGroup::in_doubt(const Error& error) {
+  if (error.code() == Code::kProvider || error.code() == Code::kInvalidArgument) return error;
+  return Error{Code::kIndeterminate, "write"}
+      .with_reason(error.reason())
+      .with_subject(error.subject())
+      .with_server(error.server());
+}
+
+Status MirrorGroup::carry_out(std::span<const MemberWrite> writes, WriteProgress& progress,
+                              Time until) {
   while (true) {
     const GroupRoles roles = control_.roles();
     if (!roles.may_post) {
@@ -61,8 +62,7 @@ Status MirrorGroup::carry_out(const MemberWrite& write, WriteProgress& progress,
     }
     MemberSlots::Outcomes outcomes;
     progress.posted();
-    control_.slots().write_all(
-        next, [&](std::size_t) { return write; }, outcomes);
+    control_.slots().write_together(next, writes, outcomes);
     MemberSet failed;
     next.for_each([&](std::size_t slot) {
       if (outcomes.at(slot))
@@ -86,7 +86,7 @@ Status MirrorGroup::write_word(std::uint32_t word, std::uint64_t value) {
 
 Status MirrorGroup::hold_range(ZoneLocks::Hold& hold, std::uint64_t offset_bytes,
                                std::uint64_t length_bytes, bool shared, Time until) {
-  const auto zone = static_cast<std::uint32_t>(offset_bytes / kZoneBytes);
+  const std::uint32_t zone = zone_of(offset_bytes);
   while (true) {
     if (!hold.lock(zone, offset_bytes, offset_bytes + length_bytes, shared, until))
       return past_deadline("lock of a zone");
@@ -97,35 +97,44 @@ Status MirrorGroup::hold_range(ZoneLocks::Hold& hold, std::uint64_t offset_bytes
 }
 
 /// Rule 20: waits with nothing in flight and without its range, so that zones can be resolved.
-Status MirrorGroup::acknowledge(std::uint32_t zone, Time until) {
+Status MirrorGroup::acknowledge(std::span<const MemberWrite> writes, Time until) {
   if (control_.roles().may_acknowledge) return {};
   control_.gate().park();
   const Status done = control_.await_acknowledgement(until);
-  if (!done) unresolved_.set(zone);
+  if (!done) set_unresolved(writes);
   control_.gate().unpark();
   if (!done) return in_doubt(done.error());
   return {};
 }
 
-/// Marks the zone, writes the members, acknowledges. `hold` is released.
-Status MirrorGroup::write_held(const MemberWrite& write, std::uint32_t zone, ZoneLocks::Hold& hold,
-                               Time until) {
-  if (!recent_.has(zone)) recent_.set(zone);
-  if (const Status marked = bitmap_.mark(zone, until); !marked) {
-    hold.release();
-    // No data was posted: without effect, whatever has become of the mark.
-    if (marked.error().code() == Code::kIndeterminate) return past_deadline("mark of a zone");
-    return marked;
+void MirrorGroup::set_unresolved(std::span<const MemberWrite> writes) {
+  for (const MemberWrite& write : writes) unresolved_.set(zone_of(write));
+}
+
+Status MirrorGroup::write_held(std::span<const MemberWrite> writes,
+                               std::span<ZoneLocks::Hold* const> holds, Time until) {
+  const auto release_all = [&] {
+    for (ZoneLocks::Hold* const hold : holds) hold->release();
+  };
+  for (const MemberWrite& write : writes) {
+    const std::uint32_t zone = zone_of(write);
+    if (!recent_.has(zone)) recent_.set(zone);
+    if (const Status marked = bitmap_.mark(zone, until); !marked) {
+      release_all();
+      // No data was posted: without effect, whatever has become of the mark.
+      if (marked.error().code() == Code::kIndeterminate) return past_deadline("mark of a zone");
+      return marked;
+    }
   }
   WriteProgress progress{spread()};
-  const Status written = carry_out(write, progress, until);
-  if (!written && progress.was_posted()) unresolved_.set(zone);
-  hold.release();
+  const Status written = carry_out(writes, progress, until);
+  if (!written && progress.was_posted()) set_unresolved(writes);
+  release_all();
   if (!written) {
     if (!progress.was_posted()) return written;
     return in_doubt(written.error());
   }
-  return acknowledge(zone, until);
+  return acknowledge(writes, until);
 }
 
 Status MirrorGroup::write_range(std::uint64_t offset_bytes, std::uint64_t length_bytes,
@@ -135,10 +144,9 @@ Status MirrorGroup::write_range(std::uint64_t offset_bytes, std::uint64_t length
   ZoneLocks::Hold hold{*locks_};
   if (const Status held = hold_range(hold, offset_bytes, length_bytes, false, until); !held)
     return held;
-  const MemberWrite write{.offset_bytes = data_offset_ + offset_bytes,
-                          .from = from,
-                          .zeroes = from.bytes().empty() ? length_bytes : 0};
-  return write_held(write, static_cast<std::uint32_t>(offset_bytes / kZoneBytes), hold, until);
+  const MemberWrite write = member_write(offset_bytes, length_bytes, from);
+  ZoneLocks::Hold* const held = &hold;
+  return write_held(std::span{&write, 1}, std::span{&held, 1}, until);
 }
 
 Status MirrorGroup::write(std::uint64_t offset_bytes, const Source& from, Time until) {
@@ -152,7 +160,7 @@ Status MirrorGroup::write_zeroes(std::uint64_t offset_bytes, std::uint64_t lengt
 
 /// Rule 23. kWouldBlock: the group is promoting. Does not wait for that: the caller may hold a
 /// range, and promotions wait for ranges.
-Status MirrorGroup::read_primary(std::uint64_t offset_bytes, const Target& into, Time until) {
+Status MirrorGroup::read_primary(std::span<const MemberRead> reads, Time until) {
   constexpr std::chrono::milliseconds kPause{10};
   Status last = past_deadline("read");
   while (true) {
@@ -170,7 +178,7 @@ Status MirrorGroup::read_primary(std::uint64_t offset_bytes, const Target& into,
     const GroupRoles roles = control_.roles();
     if (roles.promoting) continue;
     control_.note_read();
-    const Status done = control_.slots().at(roles.primary).read(data_offset_ + offset_bytes, into);
+    const Status done = control_.slots().at(roles.primary).read_all(reads);
     if (!done) {
       last = done;
       const Status handled = control_.member_failed(roles.primary, done.error(), until);
@@ -192,7 +200,8 @@ Status MirrorGroup::read(std::uint64_t offset_bytes, const Target& into, Time un
       const Status held = hold_range(hold, offset_bytes, into.bytes().size(), true, until);
       if (!held) return held;
     }
-    const Status done = read_primary(offset_bytes, into, until);
+    const MemberRead read{.offset_bytes = data_offset_ + offset_bytes, .into = into};
+    const Status done = read_primary(std::span{&read, 1}, until);
     if (done || done.error().code() != Code::kWouldBlock) return done;
   }
 }
@@ -209,16 +218,17 @@ Result<std::uint64_t> MirrorGroup::change_word(std::uint64_t offset_bytes, Time 
     std::uint64_t value = 0;
     if (const Status held = hold_range(hold, offset_bytes, sizeof value, false, until); !held)
       return held.error();
-    const Status read =
-        read_primary(offset_bytes, Target{std::as_writable_bytes(std::span{&value, 1})}, until);
+    const MemberRead word{.offset_bytes = data_offset_ + offset_bytes,
+                          .into = std::as_writable_bytes(std::span{&value, 1})};
+    const Status read = read_primary(std::span{&word, 1}, until);
     if (!read && read.error().code() == Code::kWouldBlock) continue;
     if (!read) return read.error();
     std::uint64_t next = value;
     if (!compute(next)) return value;
     const MemberWrite write{.offset_bytes = data_offset_ + offset_bytes,
                             .from = std::as_bytes(std::span{&next, 1})};
-    const Status written =
-        write_held(write, static_cast<std::uint32_t>(offset_bytes / kZoneBytes), hold, until);
+    ZoneLocks::Hold* const held = &hold;
+    const Status written = write_held(std::span{&write, 1}, std::span{&held, 1}, until);
     if (!written) return written.error();
     return value;
   }

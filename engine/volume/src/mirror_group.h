@@ -3,6 +3,7 @@
 /// One group of a mirror, for its claimed writer.
 
 #include <atomic>
+#include <bitset>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <remora/volume/records.h>
 
 #include "group_control.h"
+#include "group_operation.h"
 #include "intent_bitmap.h"
 #include "mirror_layout.h"
 #include "write_progress.h"
@@ -44,6 +46,11 @@ class MirrorGroup {
   Status write(std::uint64_t offset_bytes, const Source& from, Time until);
   Status write_zeroes(std::uint64_t offset_bytes, std::uint64_t length_bytes, Time until);
   Status read(std::uint64_t offset_bytes, const Target& into, Time until);
+  /// At most MemberLane::kOperationsMax operations, in flight together as far as nothing that came
+  /// before overlaps them; the others follow one after the other. Each ends as write() or
+  /// write_zeroes(), or as read(), would end it.
+  void write_together(std::span<GroupOperation> writes);
+  void read_together(std::span<GroupOperation> reads);
   /// Return the value before. 8 bytes, 8-byte aligned; atomic among the operations of this writer.
   Result<std::uint64_t> compare_swap(std::uint64_t offset_bytes, std::uint64_t expected,
                                      std::uint64_t desired, Time until);
@@ -84,24 +91,41 @@ class MirrorGroup {
   Status settle_promotion(Time until) { return control_.await_readable(until); }
 
  private:
+  static constexpr std::size_t kTogetherMax = MemberLane::kOperationsMax;
+  using Together = std::bitset<kTogetherMax>;
+
   MirrorGroup(GroupKey key, const std::vector<std::shared_ptr<MirrorMember>>& members,
               std::uint64_t group_bytes, std::unique_ptr<ZoneLocks> locks,
               const MirrorOptions& options, MemberOpener& opener);
 
   /// Writes to the members that `progress` names, until each has it. Ok or not, operations of
   /// unknown outcome are only at members that unsettled() names.
-  Status carry_out(const MemberWrite& write, WriteProgress& progress, Time until);
+  Status carry_out(std::span<const MemberWrite> writes, WriteProgress& progress, Time until);
+  Status carry_out(const MemberWrite& write, WriteProgress& progress, Time until) {
+    return carry_out(std::span{&write, 1}, progress, until);
+  }
   Status write_word(std::uint32_t word, std::uint64_t value);
   /// `length_bytes` from `offset_bytes` on, in one zone.
   Status write_range(std::uint64_t offset_bytes, std::uint64_t length_bytes, const Source& from,
                      Time until);
-  Status write_held(const MemberWrite& write, std::uint32_t zone, ZoneLocks::Hold& hold,
+  /// Marks the zones, writes the members, acknowledges. `holds` are released.
+  Status write_held(std::span<const MemberWrite> writes, std::span<ZoneLocks::Hold* const> holds,
                     Time until);
-  Status acknowledge(std::uint32_t zone, Time until);
+  Status acknowledge(std::span<const MemberWrite> writes, Time until);
+  void set_unresolved(std::span<const MemberWrite> writes);
   /// Gets the range of a zone that is resolved.
   Status hold_range(ZoneLocks::Hold& hold, std::uint64_t offset_bytes, std::uint64_t length_bytes,
                     bool shared, Time until);
-  Status read_primary(std::uint64_t offset_bytes, const Target& into, Time until);
+  /// The same at once. False: not held, since it would have to wait.
+  [[nodiscard]] bool try_to_hold(ZoneLocks::Hold& hold, const GroupOperation& operation,
+                                 bool shared);
+  /// Offsets are those in the members' regions.
+  Status read_primary(std::span<const MemberRead> reads, Time until);
+  // `together`: which of them were carried out together, and have the status that is returned.
+  Status write_ready(std::span<const GroupOperation> writes, Together& together);
+  Status read_ready(std::span<const GroupOperation> reads, Together& together);
+  /// The error of a write that some members may have. One of the caller's memory stays as it is.
+  [[nodiscard]] static Error in_doubt(const Error& error);
   template <typename Compute>
   Result<std::uint64_t> change_word(std::uint64_t offset_bytes, Time until, const Compute& compute);
   Status read_bitmaps(Time until);
@@ -113,6 +137,18 @@ class MirrorGroup {
   void clear_idle();
   [[nodiscard]] Spread spread() const noexcept {
     return exclusive_.load(std::memory_order_acquire) ? Spread::kAtOnce : Spread::kBackupsFirst;
+  }
+  [[nodiscard]] static std::uint32_t zone_of(std::uint64_t offset_bytes) noexcept {
+    return static_cast<std::uint32_t>(offset_bytes / kZoneBytes);
+  }
+  [[nodiscard]] std::uint32_t zone_of(const MemberWrite& write) const noexcept {
+    return zone_of(write.offset_bytes - data_offset_);
+  }
+  [[nodiscard]] MemberWrite member_write(std::uint64_t offset_bytes, std::uint64_t length_bytes,
+                                         const Source& from) const noexcept {
+    return {.offset_bytes = data_offset_ + offset_bytes,
+            .from = from,
+            .zeroes = from.bytes().empty() ? length_bytes : 0};
   }
 
   const MirrorOptions& options_;

@@ -1,9 +1,12 @@
 #include "mirror_reader.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <thread>
 #include <utility>
+
+#include <remora/assert.h>
 
 #include "group_changes.h"
 #include "mirror_layout.h"
@@ -118,8 +121,31 @@ Status MirrorReader::refresh(std::uint32_t index, Group& group, Time until) {
   return {};
 }
 
-Status MirrorReader::read(std::uint32_t index, std::uint64_t offset_bytes, const Target& into,
+Status MirrorReader::read(std::uint32_t group, std::uint64_t offset_bytes, const Target& into,
                           Time until) {
+  const MemberRead read{.offset_bytes = data_offset_ + offset_bytes, .into = into};
+  return read_all(group, std::span{&read, 1}, until);
+}
+
+/// A failure of all may be that of one: of its memory, or of its deadline, which was that of all.
+void MirrorReader::read_together(std::uint32_t group, std::span<GroupOperation> reads) {
+  std::array<MemberRead, MemberLane::kOperationsMax> pieces;
+  REMORA_ASSERT(reads.size() <= pieces.size(), "a lane has room for the operations");
+  Time until = Time::max();
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    pieces[i] = {.offset_bytes = data_offset_ + reads[i].offset_bytes, .into = reads[i].into};
+    until = std::min(until, reads[i].until);
+  }
+  const Status done = read_all(group, std::span{pieces}.first(reads.size()), until);
+  const bool for_all = done || reads.size() == 1 ||
+                       (is_final(done.error()) && done.error().code() != Code::kTimedOut);
+  for (GroupOperation& each : reads)
+    each.status = for_all || Time::clock::now() >= each.until
+                      ? done
+                      : read(group, each.offset_bytes, each.into, each.until);
+}
+
+Status MirrorReader::read_all(std::uint32_t index, std::span<const MemberRead> reads, Time until) {
   constexpr std::chrono::milliseconds kPause{10};
   Group& group = *groups_[index];
   Status last = Error{Code::kTimedOut, kReadMirror};
@@ -138,7 +164,7 @@ Status MirrorReader::read(std::uint32_t index, std::uint64_t offset_bytes, const
       // In time before it ends; if that fails, the next read notices.
       static_cast<void>(refresh(index, group, until));
     }
-    const Status done = view->primary->read(data_offset_ + offset_bytes, into);
+    const Status done = view->primary->read_all(reads);
     if (done) {
       if (is_confirmed(*view)) return done;
       continue;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include <remora/result.h>
 #include <remora/volume/cluster.h>
 
+#include "group_operation.h"
 #include "member_opener.h"
 #include "mirror_options.h"
 
@@ -34,6 +36,9 @@ class MirrorReader {
   /// group is lost, or the volume is another one); those of the store and of the member, if they
   /// last until `until`.
   Status read(std::uint32_t group, std::uint64_t offset_bytes, const Target& into, Time until);
+  /// At most MemberLane::kOperationsMax reads, in flight together. Each ends as read() would end
+  /// it.
+  void read_together(std::uint32_t group, std::span<GroupOperation> reads);
   /// Whether the group's primary is open.
   [[nodiscard]] bool is_open(std::uint32_t group) const;
 
@@ -50,6 +55,8 @@ class MirrorReader {
     remora::detail::Mutex refreshing;  ///< held while the store and the member are asked
   };
 
+  /// Offsets are those in the member's region.
+  Status read_all(std::uint32_t index, std::span<const MemberRead> reads, Time until);
   [[nodiscard]] std::shared_ptr<View> view_of(const Group& group) const;
   [[nodiscard]] std::chrono::nanoseconds age_of(const View& view) const noexcept;
   [[nodiscard]] bool is_confirmed(const View& view) const noexcept {

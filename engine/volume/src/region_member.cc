@@ -13,44 +13,55 @@ class RegionLane final : public MemberLane {
  public:
   RegionLane(Queue queue, bool flushes) noexcept : queue_{std::move(queue)}, flushes_{flushes} {}
 
-  void post(const MemberWrite& write) noexcept override {
-    const ByteOffset at{write.offset_bytes};
-    if (write.zeroes != 0)
-      queue_.write_zeroes(at, write.zeroes, kWrite);
-    else
-      queue_.write(at, write.from, kWrite);
+  void post(std::span<const MemberWrite> writes) noexcept override {
+    for (const MemberWrite& write : writes) {
+      const ByteOffset at{write.offset_bytes};
+      if (write.zeroes != 0)
+        queue_.write_zeroes(at, write.zeroes, kTransfer);
+      else
+        queue_.write(at, write.from, kTransfer);
+    }
     if (flushes_) {
       queue_.barrier();
       queue_.flush_visible(kFlush);
     }
+    posted_ = writes.size() + (flushes_ ? 1 : 0);
+    refused_ = queue_.submit();
+  }
+
+  void post_reads(std::span<const MemberRead> reads) noexcept override {
+    for (const MemberRead& read : reads)
+      queue_.read(ByteOffset{read.offset_bytes}, read.into, kTransfer);
+    posted_ = reads.size();
     refused_ = queue_.submit();
   }
 
   Status wait() noexcept override {
     if (!refused_) return refused_;
     Status status;
-    std::size_t left = flushes_ ? 2 : 1;
-    while (left > 0) {
+    for (std::size_t left = posted_; left > 0;) {
       const Completions found = queue_.wait(left);
       if (found.empty()) return Error{Code::kIndeterminate, "write"};
       left -= found.size();
       for (const Completion& each : found) {
         if (each.ok()) continue;
-        if (each.tag() == kWrite)
-          status = each.error();
-        else if (status)  // written, and perhaps not visible
+        if (each.tag() == kTransfer) {
+          if (status || each.error().code() == Code::kIndeterminate) status = each.error();
+        } else if (status) {  // written, and perhaps not visible
           status = Error{Code::kIndeterminate, "flush_visible"}.with_server(each.error().server());
+        }
       }
     }
     return status;
   }
 
  private:
-  static constexpr std::uint64_t kWrite = 0;
+  static constexpr std::uint64_t kTransfer = 0;
   static constexpr std::uint64_t kFlush = 1;
 
   Queue queue_;
   Status refused_;
+  std::size_t posted_ = 0;  ///< operations that wait() has to await
   const bool flushes_;
 };
 
@@ -67,7 +78,7 @@ Result<std::unique_ptr<MemberLane>> RegionMember::take_lane() noexcept {
     std::unique_ptr<MemberLane> lane{place.exchange(nullptr, std::memory_order_acquire)};
     if (lane != nullptr) return lane;
   }
-  auto queue = region_.queue({.depth = 2, .deadline = limit_});
+  auto queue = region_.queue({.depth = MemberLane::kOperationsMax + 1, .deadline = limit_});
   if (!queue) return queue.error();
   const bool flushes = region_.transport() == TransportKind::kRdma;
   std::unique_ptr<MemberLane> lane{new (std::nothrow) RegionLane{std::move(*queue), flushes}};

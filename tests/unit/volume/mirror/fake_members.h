@@ -3,6 +3,7 @@
 /// Members of a mirror in memory, with grants, fences and faults.
 
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -143,6 +144,35 @@ class FakeRegion {
     const std::lock_guard lock{mutex_};
     std::memcpy(bytes_.data() + offset, bytes.data(), bytes.size());
   }
+  /// The answers to operations of lanes come after release_answers() only. What is posted takes
+  /// effect at once.
+  void hold_answers() {
+    const std::lock_guard lock{mutex_};
+    held_ = true;
+  }
+  void release_answers() {
+    const std::lock_guard lock{mutex_};
+    held_ = false;
+    changed_.notify_all();
+  }
+  void await_answers() {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [this] { return !held_; });
+  }
+  /// Blocks until lanes have posted so many operations.
+  void await_posted(std::size_t count) {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return posted_ >= count; });
+  }
+  void note_posted(std::size_t count) {
+    const std::lock_guard lock{mutex_};
+    posted_ += count;
+    changed_.notify_all();
+  }
+  [[nodiscard]] std::size_t posted() const {
+    const std::lock_guard lock{mutex_};
+    return posted_;
+  }
   [[nodiscard]] int fences() const {
     const std::lock_guard lock{mutex_};
     return fences_;
@@ -166,6 +196,9 @@ class FakeRegion {
 
   const std::string name_;
   mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false;
+  std::size_t posted_ = 0;
   std::vector<std::byte> bytes_;
   WriteLog& log_;
   std::deque<WriteFault> faults_;
@@ -181,15 +214,32 @@ class FakeLane final : public detail::MemberLane {
  public:
   FakeLane(std::shared_ptr<FakeRegion> region, std::uint64_t grant)
       : region_{std::move(region)}, grant_{grant} {}
-  void post(const detail::MemberWrite& write) noexcept override {
-    const std::vector<std::byte> zeroes(write.zeroes);
-    outcome_ =
-        region_->write(grant_, write.offset_bytes,
-                       write.zeroes != 0 ? std::span<const std::byte>{zeroes} : write.from.bytes());
+  void post(std::span<const detail::MemberWrite> writes) noexcept override {
+    outcome_ = {};
+    for (const detail::MemberWrite& write : writes) {
+      const std::vector<std::byte> zeroes(write.zeroes);
+      note(region_->write(
+          grant_, write.offset_bytes,
+          write.zeroes != 0 ? std::span<const std::byte>{zeroes} : write.from.bytes()));
+    }
+    region_->note_posted(writes.size());
   }
-  Status wait() noexcept override { return outcome_; }
+  void post_reads(std::span<const detail::MemberRead> reads) noexcept override {
+    outcome_ = {};
+    for (const detail::MemberRead& read : reads)
+      note(region_->read(grant_, read.offset_bytes, read.into.bytes()));
+    region_->note_posted(reads.size());
+  }
+  Status wait() noexcept override {
+    region_->await_answers();
+    return outcome_;
+  }
 
  private:
+  void note(const Status& status) noexcept {
+    if (!status && (outcome_ || status.error().code() == Code::kIndeterminate)) outcome_ = status;
+  }
+
   std::shared_ptr<FakeRegion> region_;
   std::uint64_t grant_;
   Status outcome_;
