@@ -30,12 +30,14 @@ MirrorOptions mirror_options(const VolumeOptions& options) {
   return made;
 }
 
-std::shared_ptr<MemberOpener> reading_opener(const Engine& engine, const Cluster& cluster,
-                                             const VolumeLayout& layout,
-                                             const VolumeOptions& options) {
-  return std::make_shared<EngineMemberOpener>(engine, cluster, options.transport, Rights::kRead,
-                                              mirror_region_bytes(layout.volume.group_bytes),
-                                              MirrorOptions{}.member_limit);
+void end_all(std::span<GroupOperation> operations, const Error& error) {
+  for (GroupOperation& each : operations) each.status = error;
+}
+
+MirrorVolume::Time last_deadline(std::span<const GroupOperation> operations) {
+  auto last = MirrorVolume::Time::min();
+  for (const GroupOperation& each : operations) last = std::max(last, each.until);
+  return last;
 }
 
 }  // namespace
@@ -53,18 +55,25 @@ Result<std::unique_ptr<MirrorVolume>> MirrorVolume::open(const Engine& engine,
   if (layout.groups.size() != map->group_count())
     return Error{Code::kProtocol, kOpenMirror}.with_subject(layout.volume.name +
                                                             ", the number of its groups");
-  return std::make_unique<MirrorVolume>(engine, cluster, layout, *map, options);
+  const MirrorOptions made = mirror_options(options);
+  auto make_opener = [share = remora::detail::EngineShare{engine}, cluster,
+                      transport = options.transport, limit = made.member_limit,
+                      bytes = mirror_region_bytes(layout.volume.group_bytes)](
+                         Rights rights) -> std::shared_ptr<MemberOpener> {
+    return std::make_shared<EngineMemberOpener>(share, cluster, transport, rights, bytes, limit);
+  };
+  return std::make_unique<MirrorVolume>(std::move(make_opener), cluster, layout, *map, made);
 }
 
-MirrorVolume::MirrorVolume(const Engine& engine, const Cluster& cluster, const VolumeLayout& layout,
-                           const StripeMap& map, const VolumeOptions& options)
-    : engine_{engine},
+MirrorVolume::MirrorVolume(MakeOpener make_opener, const Cluster& cluster,
+                           const VolumeLayout& layout, const StripeMap& map,
+                           const MirrorOptions& options)
+    : make_opener_{std::move(make_opener)},
       cluster_{cluster},
       layout_{layout},
       map_{map},
       options_{options},
-      reader_{cluster, layout, reading_opener(engine, cluster, layout, options),
-              mirror_options(options)} {}
+      reader_{cluster, layout, make_opener_(Rights::kRead), options} {}
 
 MirrorVolume::~MirrorVolume() = default;
 
@@ -72,11 +81,12 @@ Status MirrorVolume::claim(const ClaimOptions& options) {
   const MutexLock lock{claiming_};
   if (writer_ != nullptr && !writer_->lost())
     return Error{Code::kAlreadyExists, "claim of a volume"}.with_subject(layout_.volume.name);
-  MirrorOptions wanted = mirror_options(options_);
+  MirrorOptions wanted = options_;
   wanted.steal = options.steal;
   wanted.exclusive = options.exclusive;
   wanted.identity = options.identity;
-  auto claimed = MirrorWriter::claim(engine_, cluster_, layout_.volume.name, wanted);
+  auto claimed =
+      MirrorWriter::claim(make_opener_(Rights::kReadWrite), cluster_, layout_.volume.name, wanted);
   if (!claimed) return claimed.error();
   // It was removed since it was opened, and another one has its name: with other groups and units.
   if ((*claimed)->claim().volume().id != layout_.volume.id)
@@ -109,11 +119,6 @@ std::shared_ptr<MirrorWriter> MirrorVolume::writer() const {
   return writer_;
 }
 
-MirrorVolume::Time MirrorVolume::until(std::chrono::nanoseconds deadline) const noexcept {
-  const auto limit = deadline.count() != 0 ? deadline : options_.operation_deadline;
-  return Time::clock::now() + std::clamp(limit, kDeadlineFloor, kDeadlineCeiling);
-}
-
 Error MirrorVolume::named(const Error& error, std::uint32_t group, ByteOffset at,
                           std::uint64_t length_bytes) const {
   return error
@@ -129,16 +134,36 @@ Error MirrorVolume::outside(Operation operation, ByteOffset at, std::uint64_t le
                     " bytes");
 }
 
-template <typename Part>
-Status MirrorVolume::for_each_part(Operation operation, ByteOffset at, std::uint64_t length_bytes,
-                                   const Part& part) const {
+Place MirrorVolume::place_of(std::uint64_t offset_bytes) const noexcept {
+  Place place = map_.place_of(offset_bytes);
+  place.left_bytes = std::min(place.left_bytes, kZoneBytes - place.offset_bytes % kZoneBytes);
+  return place;
+}
+
+Status MirrorVolume::check(Operation operation, ByteOffset at, std::uint64_t length_bytes) const {
   if (length_bytes == 0)
     return Error{Code::kInvalidArgument, operation}.with_reason(Reason::kZeroLength);
   if (!map_.holds(at.bytes, length_bytes)) return outside(operation, at, length_bytes);
+  return {};
+}
+
+Status MirrorVolume::check_word(Operation operation, ByteOffset at) const {
+  constexpr std::uint64_t kBytes = sizeof(std::uint64_t);
+  if (!map_.holds(at.bytes, kBytes)) return outside(operation, at, kBytes);
+  if (at.bytes % kBytes != 0)
+    return Error{Code::kMisaligned, operation}
+        .with_subject(layout_.volume.name)
+        .with_place(at.bytes, kBytes);
+  return {};
+}
+
+template <typename Part>
+Status MirrorVolume::for_each_part(Operation operation, ByteOffset at, std::uint64_t length_bytes,
+                                   const Part& part) const {
+  if (const Status checked = check(operation, at, length_bytes); !checked) return checked;
   for (std::uint64_t done = 0; done < length_bytes;) {
-    const Place place = map_.place_of(at.bytes + done);
-    const std::uint64_t in_zone = kZoneBytes - place.offset_bytes % kZoneBytes;
-    const std::uint64_t length = std::min({length_bytes - done, place.left_bytes, in_zone});
+    const Place place = place_of(at.bytes + done);
+    const std::uint64_t length = std::min(length_bytes - done, place.left_bytes);
     if (const Status status = part(place, done, length); !status)
       return named(status.error(), place.group, ByteOffset{at.bytes + done}, length);
     done += length;
@@ -158,86 +183,90 @@ Status MirrorVolume::with_group(Operation operation, std::uint32_t group, Time u
   return use(writer_->group(group));
 }
 
-Status MirrorVolume::read(ByteOffset from, const Target& into, std::chrono::nanoseconds deadline) {
+Status MirrorVolume::read(ByteOffset from, const Target& into, Time until) {
   if (into.bytes().data() == nullptr && !into.bytes().empty())
     return Error{Code::kInvalidArgument, "read"}.with_reason(Reason::kNullPointer);
-  const Time end = until(deadline);
   return for_each_part(
       "read", from, into.bytes().size(),
       [&](const Place& place, std::uint64_t done, std::uint64_t length) -> Status {
         const Target part = into.part(done, length);
         {
-          const GateEntry inside{use_, end};
+          const GateEntry inside{use_, until};
           if (!inside) return Error{Code::kTimedOut, "read"};
           if (writer_ != nullptr && writer_->group_open(place.group) && !writer_->lost())
-            return writer_->group(place.group).read(place.offset_bytes, part, end);
+            return writer_->group(place.group).read(place.offset_bytes, part, until);
         }
-        return reader_.read(place.group, place.offset_bytes, part, end);
+        return reader_.read(place.group, place.offset_bytes, part, until);
       });
 }
 
-Status MirrorVolume::write(ByteOffset to, const Source& from, std::chrono::nanoseconds deadline) {
+Status MirrorVolume::write(ByteOffset to, const Source& from, Time until) {
   if (from.bytes().data() == nullptr && !from.bytes().empty())
     return Error{Code::kInvalidArgument, "write"}.with_reason(Reason::kNullPointer);
-  const Time end = until(deadline);
   return for_each_part("write", to, from.bytes().size(),
                        [&](const Place& place, std::uint64_t done, std::uint64_t length) {
-                         return with_group("write", place.group, end, [&](MirrorGroup& group) {
-                           return group.write(place.offset_bytes, from.part(done, length), end);
+                         return with_group("write", place.group, until, [&](MirrorGroup& group) {
+                           return group.write(place.offset_bytes, from.part(done, length), until);
                          });
                        });
 }
 
-Status MirrorVolume::write_zeroes(ByteOffset at, std::uint64_t length_bytes,
-                                  std::chrono::nanoseconds deadline) {
-  const Time end = until(deadline);
+Status MirrorVolume::write_zeroes(ByteOffset at, std::uint64_t length_bytes, Time until) {
   return for_each_part("write_zeroes", at, length_bytes,
                        [&](const Place& place, std::uint64_t /*done*/, std::uint64_t length) {
                          return with_group(
-                             "write_zeroes", place.group, end, [&](MirrorGroup& group) {
-                               return group.write_zeroes(place.offset_bytes, length, end);
+                             "write_zeroes", place.group, until, [&](MirrorGroup& group) {
+                               return group.write_zeroes(place.offset_bytes, length, until);
                              });
                        });
 }
 
 template <typename Change>
-Result<std::uint64_t> MirrorVolume::change_word(Operation operation, ByteOffset at,
-                                                std::chrono::nanoseconds deadline,
+Result<std::uint64_t> MirrorVolume::change_word(Operation operation, ByteOffset at, Time until,
                                                 const Change& change) {
-  constexpr std::uint64_t kBytes = sizeof(std::uint64_t);
-  if (!map_.holds(at.bytes, kBytes)) return outside(operation, at, kBytes);
-  if (at.bytes % kBytes != 0)
-    return Error{Code::kMisaligned, operation}
-        .with_subject(layout_.volume.name)
-        .with_place(at.bytes, kBytes);
-  const Time end = until(deadline);
+  if (const Status checked = check_word(operation, at); !checked) return checked.error();
   const Place place = map_.place_of(at.bytes);
   std::uint64_t before = 0;
-  const Status done = with_group(operation, place.group, end, [&](MirrorGroup& group) -> Status {
-    const auto value = change(group, place.offset_bytes, end);
+  const Status done = with_group(operation, place.group, until, [&](MirrorGroup& group) -> Status {
+    const auto value = change(group, place.offset_bytes);
     if (!value) return value.error();
     before = *value;
     return {};
   });
-  if (!done) return named(done.error(), place.group, at, kBytes);
+  if (!done) return named(done.error(), place.group, at, sizeof before);
   return before;
 }
 
 Result<std::uint64_t> MirrorVolume::compare_swap(ByteOffset at, std::uint64_t expected,
-                                                 std::uint64_t desired,
-                                                 std::chrono::nanoseconds deadline) {
-  return change_word("compare_swap", at, deadline,
-                     [&](MirrorGroup& group, std::uint64_t offset, Time end) {
-                       return group.compare_swap(offset, expected, desired, end);
-                     });
+                                                 std::uint64_t desired, Time until) {
+  return change_word("compare_swap", at, until, [&](MirrorGroup& group, std::uint64_t offset) {
+    return group.compare_swap(offset, expected, desired, until);
+  });
 }
 
-Result<std::uint64_t> MirrorVolume::fetch_add(ByteOffset at, std::uint64_t delta,
-                                              std::chrono::nanoseconds deadline) {
-  return change_word("fetch_add", at, deadline,
-                     [&](MirrorGroup& group, std::uint64_t offset, Time end) {
-                       return group.fetch_add(offset, delta, end);
-                     });
+Result<std::uint64_t> MirrorVolume::fetch_add(ByteOffset at, std::uint64_t delta, Time until) {
+  return change_word("fetch_add", at, until, [&](MirrorGroup& group, std::uint64_t offset) {
+    return group.fetch_add(offset, delta, until);
+  });
+}
+
+void MirrorVolume::write_together(std::uint32_t group, std::span<GroupOperation> writes) {
+  const Status done =
+      with_group("write", group, last_deadline(writes), [&](MirrorGroup& open) -> Status {
+        open.write_together(writes);
+        return {};
+      });
+  if (!done) end_all(writes, done.error());
+}
+
+void MirrorVolume::read_together(std::uint32_t group, std::span<GroupOperation> reads) {
+  {
+    const GateEntry inside{use_, last_deadline(reads)};
+    if (!inside) return end_all(reads, Error{Code::kTimedOut, "read"});
+    if (writer_ != nullptr && writer_->group_open(group) && !writer_->lost())
+      return writer_->group(group).read_together(reads);
+  }
+  reader_.read_together(group, reads);
 }
 
 /// An acknowledged write of a mirror is visible to every reader already.

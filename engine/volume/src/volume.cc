@@ -4,6 +4,7 @@
 
 #include <remora/volume/volume.h>
 
+#include "mirror_queue.h"
 #include "mirror_volume.h"
 #include "volume_core.h"
 #include "volume_opener.h"
@@ -70,6 +71,11 @@ std::vector<GroupState> Volume::groups() const {
 
 Result<VolumeQueue> Volume::queue(const QueueOptions& options) const {
   if (core_ == nullptr) return closed_volume("queue", core_);
+  if (core_->mirror() != nullptr) {
+    auto mirror = detail::MirrorQueue::create(core_.pointer(), options);
+    if (!mirror) return mirror.error();
+    return VolumeQueue{std::move(*mirror)};
+  }
   auto made = detail::VolumeQueueCore::create(*core_, options, core_.pointer());
   if (!made) return made.error();
   return VolumeQueue{std::move(*made)};

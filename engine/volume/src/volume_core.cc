@@ -117,6 +117,12 @@ auto VolumeCore::on_mirror(const Call& call) noexcept -> decltype(call()) {
   }
 }
 
+std::chrono::steady_clock::time_point VolumeCore::until(
+    std::chrono::nanoseconds deadline) const noexcept {
+  return std::chrono::steady_clock::now() +
+         std::clamp(limit(deadline), kDeadlineFloor, kDeadlineCeiling);
+}
+
 std::vector<GroupState> VolumeCore::groups() const {
   if (mirror_ != nullptr) return mirror_->groups();
   std::vector<GroupState> found;
@@ -237,7 +243,8 @@ Status VolumeCore::read(ByteOffset from, const Target& into,
                         std::chrono::nanoseconds deadline) noexcept {
   const std::uint64_t length_bytes = into.bytes().size();
   if (!map_.holds(from.bytes, length_bytes)) [[unlikely]] {
-    if (mirror_ != nullptr) return on_mirror([&] { return mirror_->read(from, into, deadline); });
+    if (mirror_ != nullptr)
+      return on_mirror([&] { return mirror_->read(from, into, until(deadline)); });
     if (length_bytes == 0) return refuse_empty(into);
     return outside("read", from, length_bytes);
   }
@@ -254,7 +261,8 @@ Status VolumeCore::write(ByteOffset to, const Source& from,
                          std::chrono::nanoseconds deadline) noexcept {
   const std::uint64_t length_bytes = from.bytes().size();
   if (!map_.holds(to.bytes, length_bytes)) [[unlikely]] {
-    if (mirror_ != nullptr) return on_mirror([&] { return mirror_->write(to, from, deadline); });
+    if (mirror_ != nullptr)
+      return on_mirror([&] { return mirror_->write(to, from, until(deadline)); });
     if (length_bytes == 0) return refuse_empty(from);
     return outside("write", to, length_bytes);
   }
@@ -272,7 +280,7 @@ Status VolumeCore::write_zeroes(ByteOffset at, std::uint64_t length_bytes,
                                 std::chrono::nanoseconds deadline) noexcept {
   if (!map_.holds(at.bytes, length_bytes)) [[unlikely]] {
     if (mirror_ != nullptr)
-      return on_mirror([&] { return mirror_->write_zeroes(at, length_bytes, deadline); });
+      return on_mirror([&] { return mirror_->write_zeroes(at, length_bytes, until(deadline)); });
     if (length_bytes == 0) return refuse_no_zeroes();
     return outside("write_zeroes", at, length_bytes);
   }
@@ -312,7 +320,8 @@ Result<std::uint64_t> VolumeCore::compare_swap(ByteOffset at, std::uint64_t expe
   constexpr std::uint64_t kBytes = sizeof(std::uint64_t);
   if (!map_.holds(at.bytes, kBytes) || at.bytes % kBytes != 0) [[unlikely]] {
     if (mirror_ != nullptr)
-      return on_mirror([&] { return mirror_->compare_swap(at, expected, desired, deadline); });
+      return on_mirror(
+          [&] { return mirror_->compare_swap(at, expected, desired, until(deadline)); });
     return no_word("compare_swap", at);
   }
   const Place place = map_.place_of(at.bytes);
@@ -328,7 +337,7 @@ Result<std::uint64_t> VolumeCore::fetch_add(ByteOffset at, std::uint64_t delta,
   constexpr std::uint64_t kBytes = sizeof(std::uint64_t);
   if (!map_.holds(at.bytes, kBytes) || at.bytes % kBytes != 0) [[unlikely]] {
     if (mirror_ != nullptr)
-      return on_mirror([&] { return mirror_->fetch_add(at, delta, deadline); });
+      return on_mirror([&] { return mirror_->fetch_add(at, delta, until(deadline)); });
     return no_word("fetch_add", at);
   }
   const Place place = map_.place_of(at.bytes);

@@ -104,6 +104,9 @@ class VolumeCore {
   [[nodiscard]] std::chrono::nanoseconds limit(std::chrono::nanoseconds deadline) const noexcept {
     return deadline.count() != 0 ? deadline : options_.operation_deadline;
   }
+  /// When an operation of the mirror with that deadline ends.
+  [[nodiscard]] std::chrono::steady_clock::time_point until(
+      std::chrono::nanoseconds deadline) const noexcept;
   /// A group that is open; 0 if none is.
   [[nodiscard]] std::uint32_t any_open() const noexcept;
   /// Calls an operation of the mirror. Only if there is one.

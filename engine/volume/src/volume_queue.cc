@@ -6,6 +6,7 @@
 
 #include <remora/volume/volume_queue.h>
 
+#include "mirror_queue.h"
 #include "volume_core.h"
 #include "volume_queue_core.h"
 
@@ -16,21 +17,38 @@ namespace {
 /// Of a queue that was moved from.
 constexpr detail::VolumeQueueRoom kNoRoom{};
 
-Error closed_queue(Operation operation,
-                   const remora::detail::OwnedUnique<detail::VolumeQueueCore>& core) noexcept {
-  return remora::detail::closed_handle(operation, core.foreign());
+using Striped = remora::detail::OwnedUnique<detail::VolumeQueueCore>;
+using Mirror = remora::detail::OwnedUnique<detail::MirrorQueue>;
+
+Error closed_queue(Operation operation, const Striped& striped, const Mirror& mirror) noexcept {
+  return remora::detail::closed_handle(operation, striped.foreign() || mirror.foreign());
+}
+
+/// Calls `use` with the queue that there is; returns `none` if there is none.
+template <typename Value, typename Use>
+Value with_queue(const Striped& striped, const Mirror& mirror, Value none,
+                 const Use& use) noexcept {
+  if (striped != nullptr) [[likely]]
+    return use(*striped);
+  if (mirror != nullptr) return use(*mirror);
+  return none;
 }
 
 }  // namespace
 
 VolumeQueue::VolumeQueue(std::unique_ptr<detail::VolumeQueueCore> core) noexcept
     : core_{std::move(core)}, room_{&core_->room()} {}
+VolumeQueue::VolumeQueue(std::unique_ptr<detail::MirrorQueue> mirror) noexcept
+    : mirror_{std::move(mirror)}, room_{&mirror_->room()} {}
 VolumeQueue::~VolumeQueue() = default;
 VolumeQueue::VolumeQueue(VolumeQueue&& other) noexcept
-    : core_{std::move(other.core_)}, room_{std::exchange(other.room_, &kNoRoom)} {}
+    : core_{std::move(other.core_)},
+      mirror_{std::move(other.mirror_)},
+      room_{std::exchange(other.room_, &kNoRoom)} {}
 VolumeQueue& VolumeQueue::operator=(VolumeQueue&& other) noexcept {
   if (this == &other) return *this;
   core_ = std::move(other.core_);
+  mirror_ = std::move(other.mirror_);
   room_ = std::exchange(other.room_, &kNoRoom);
   return *this;
 }
@@ -38,8 +56,10 @@ VolumeQueue& VolumeQueue::operator=(VolumeQueue&& other) noexcept {
 /// An offset that is out of range for a block that does not exist.
 ByteOffset VolumeQueue::offset_of(Block block) const noexcept {
   std::uint64_t offset = 0;
-  if (core_ == nullptr ||
-      __builtin_mul_overflow(block.index, core_->volume().record().block_bytes, &offset))
+  const std::uint64_t block_bytes =
+      with_queue(core_, mirror_, std::uint64_t{0},
+                 [](const auto& queue) { return queue.volume().record().block_bytes; });
+  if (__builtin_mul_overflow(block.index, block_bytes, &offset))
     return ByteOffset{std::numeric_limits<std::uint64_t>::max()};
   return ByteOffset{offset};
 }
@@ -52,43 +72,48 @@ bool VolumeQueue::write(Block to, Source from, std::uint64_t tag) noexcept {
 }
 bool VolumeQueue::write_zeroes(ByteOffset at, std::uint64_t length_bytes,
                                std::uint64_t tag) noexcept {
-  return core_ != nullptr && core_->write_zeroes(at, length_bytes, tag);
+  return with_queue(core_, mirror_, false,
+                    [&](auto& queue) { return queue.write_zeroes(at, length_bytes, tag); });
 }
 bool VolumeQueue::flush_visible(std::uint64_t tag) noexcept {
-  return core_ != nullptr && core_->flush_visible(tag);
+  return with_queue(core_, mirror_, false, [&](auto& queue) { return queue.flush_visible(tag); });
 }
 bool VolumeQueue::compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                                std::uint64_t tag) noexcept {
-  return core_ != nullptr && core_->compare_swap(at, expected, desired, tag);
+  return with_queue(core_, mirror_, false,
+                    [&](auto& queue) { return queue.compare_swap(at, expected, desired, tag); });
 }
 bool VolumeQueue::fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_t tag) noexcept {
-  return core_ != nullptr && core_->fetch_add(at, delta, tag);
+  return with_queue(core_, mirror_, false,
+                    [&](auto& queue) { return queue.fetch_add(at, delta, tag); });
 }
 
 Status VolumeQueue::submit() noexcept {
-  if (core_ == nullptr) [[unlikely]]
-    return closed_queue("submit", core_);
-  return core_->submit();
+  if (core_ != nullptr) [[likely]]
+    return core_->submit();
+  if (mirror_ != nullptr) return mirror_->submit();
+  return closed_queue("submit", core_, mirror_);
 }
 
 VolumeCompletions VolumeQueue::wait(std::size_t at_least) noexcept {
-  if (core_ == nullptr) return {};
-  return core_->wait(at_least);
+  return with_queue(core_, mirror_, VolumeCompletions{},
+                    [&](auto& queue) { return queue.wait(at_least); });
 }
 
 Result<int> VolumeQueue::event_fd() noexcept {
-  if (core_ == nullptr) return closed_queue("event_fd", core_);
-  return core_->event_fd();
+  if (core_ != nullptr) return core_->event_fd();
+  if (mirror_ != nullptr) return mirror_->event_fd();
+  return closed_queue("event_fd", core_, mirror_);
 }
 
 VolumeCompletions VolumeQueue::progress() noexcept {
-  if (core_ == nullptr) return {};
-  return core_->progress();
+  return with_queue(core_, mirror_, VolumeCompletions{},
+                    [](auto& queue) { return queue.progress(); });
 }
 
 std::chrono::steady_clock::time_point VolumeQueue::next_deadline() const noexcept {
-  if (core_ == nullptr) return std::chrono::steady_clock::time_point::max();
-  return core_->next_deadline();
+  return with_queue(core_, mirror_, std::chrono::steady_clock::time_point::max(),
+                    [](const auto& queue) { return queue.next_deadline(); });
 }
 
 }  // namespace remora::volume

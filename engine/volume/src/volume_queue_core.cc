@@ -8,6 +8,7 @@
 
 #include <remora/assert.h>
 
+#include "mirror_queue.h"
 #include "volume_core.h"
 
 namespace remora::volume::detail {
@@ -15,9 +16,6 @@ namespace remora::volume::detail {
 Result<std::unique_ptr<VolumeQueueCore>> VolumeQueueCore::create(VolumeCore& volume,
                                                                  const QueueOptions& options,
                                                                  std::shared_ptr<VolumeCore> kept) {
-  if (volume.mirror() != nullptr)
-    return Error{Code::kUnsupported, "queue"}.with_subject(
-        volume.record().name + ", a mirror: this version has its synchronous operations only");
   constexpr std::size_t kMaxDepth = kMaxQueueDepth - VolumeLanes::kMaxParts;
   if (options.depth == 0 || options.depth > kMaxDepth)
     return Error{Code::kInvalidArgument, "queue"}.with_subject("depth").with_limit(options.depth,
@@ -239,11 +237,15 @@ Result<int> VolumeQueueCore::event_fd() noexcept {
 namespace remora::volume {
 
 bool VolumeQueue::read(ByteOffset from, Target into, std::uint64_t tag) noexcept {
-  return core_ != nullptr && core_->take_read(from, into, tag);
+  if (core_ != nullptr) [[likely]]
+    return core_->take_read(from, into, tag);
+  return mirror_ != nullptr && mirror_->read(from, into, tag);
 }
 
 bool VolumeQueue::write(ByteOffset to, Source from, std::uint64_t tag) noexcept {
-  return core_ != nullptr && core_->take_write(to, from, tag);
+  if (core_ != nullptr) [[likely]]
+    return core_->take_write(to, from, tag);
+  return mirror_ != nullptr && mirror_->write(to, from, tag);
 }
 
 }  // namespace remora::volume

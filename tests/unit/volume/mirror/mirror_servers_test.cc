@@ -1,8 +1,11 @@
 /// Mirrors over servers of this process and a store in a file.
 
+#include <algorithm>
+#include <cstddef>
 #include <gtest/gtest.h>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -155,7 +158,51 @@ TEST_F(MirrorServers, MisuseIsSaidBeforeAnythingIsSent) {
   EXPECT_CODE(volume.read(ByteOffset{volume.size_bytes() - 1}, bytes), kOutOfRange);
   EXPECT_CODE(volume.write(ByteOffset{0}, std::span<const std::byte>{}), kInvalidArgument);
   EXPECT_CODE(volume.fetch_add(ByteOffset{4}, 1), kMisaligned);
-  EXPECT_CODE(volume.queue(), kUnsupported);
+  EXPECT_CODE(volume.queue({.depth = 0}), kInvalidArgument);
+  EXPECT_CODE(open({.rights = Rights::kRead}).claim(), kNoRight);
+}
+
+/// Operations of all lengths on all groups, in the order of which the last bytes tell.
+TEST_F(MirrorServers, AQueueKeepsManyOperationsInFlight) {
+  const Volume volume = open();
+  ASSERT_OK(volume.claim());
+  std::vector<std::byte> expected(volume.size_bytes());
+  const auto source = noise(expected.size(), 3);
+  remora::test::Random random{11};
+  VolumeQueue queue = volume.queue({.depth = 32}).value();
+  std::size_t failed = 0;
+  const auto count = [&](const VolumeCompletions& found) {
+    for (const VolumeCompletion& each : found)
+      if (!each.ok()) ++failed;
+  };
+  for (int i = 0; i < 300; ++i) {
+    const std::uint64_t length = 1 + random.below(random.below(4) == 0 ? 200'000 : 5'000);
+    const std::uint64_t at = random.below(expected.size() - length);
+    while (queue.full()) count(queue.wait(1));
+    ASSERT_TRUE(queue.write(ByteOffset{at}, std::span{source}.subspan(at, length)));
+    std::copy_n(source.begin() + static_cast<std::ptrdiff_t>(at), length,
+                expected.begin() + static_cast<std::ptrdiff_t>(at));
+    ASSERT_OK(queue.submit());
+  }
+  count(queue.wait(32));
+  EXPECT_EQ(failed, 0U);
+  std::vector<std::byte> read(expected.size());
+  ASSERT_TRUE(queue.read(ByteOffset{0}, read));
+  ASSERT_OK(queue.submit());
+  count(queue.wait(1));
+  EXPECT_EQ(failed, 0U);
+  EXPECT_TRUE(same_bytes(read, expected));
+  const Volume reader = open();
+  VolumeQueue readers = reader.queue({.depth = 16}).value();
+  std::fill(read.begin(), read.end(), std::byte{0});
+  for (std::size_t i = 0; i < 16; ++i)
+    ASSERT_TRUE(readers.read(ByteOffset{i * (read.size() / 16)},
+                             std::span{read}.subspan(i * (read.size() / 16), read.size() / 16)));
+  ASSERT_OK(readers.submit());
+  count(readers.wait(16));
+  EXPECT_EQ(failed, 0U);
+  EXPECT_TRUE(same_bytes(read, expected));
+  expect_equal_members();
 }
 
 TEST_F(MirrorServers, AHandleThatOnlyReadsIsNoWriter) {

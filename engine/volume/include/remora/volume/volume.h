@@ -129,7 +129,9 @@ class Volume {
   /// Whether this handle has claimed the volume, and has not noticed another claim.
   [[nodiscard]] bool claimed() const;
 
-  /// Errors: kInvalidArgument (depth), kOutOfMemory; kUnsupported (a mirror).
+  /// Of a mirror: depth 1 to 1024; it writes while this handle has the claim, otherwise it reads.
+  /// It stays valid over claim() and release(), and keeps the volume open. Errors: kInvalidArgument
+  /// (depth), kOutOfMemory; of a mirror also kSystem with Reason::kNoThread.
   Result<VolumeQueue> queue(const QueueOptions& options = {}) const;
 
   /// Synchronous operations, 1 byte to the whole volume. They block until they are done, at most

@@ -1,7 +1,7 @@
 #pragma once
 
-/// A queue of operations on a volume: fill, `submit()`, `wait(n)`. It has a queue of the engine for
-/// each server, so that operations on all groups are in flight at once.
+/// A queue of operations on a volume: fill, `submit()`, `wait(n)`. Of a striped volume it has a
+/// queue of the engine for each server, so that operations on all groups are in flight at once.
 ///
 /// One owner: a queue and its completions belong to one thread at a time. Several queues of one
 /// volume may be used from several threads at once, and share nothing but sessions. A call of
@@ -17,6 +17,16 @@
 /// deadline plus two seconds. Of a longer one, parts that find no room in the queue are posted
 /// later, none after the deadline or after a failed part; so it ends within twice its deadline plus
 /// two seconds.
+///
+/// On a mirror, threads of the queue carry operations out: one for each operation in flight, at
+/// most 8, each with up to 16 parts of one group at once. So at most 128 parts are in flight, reads
+/// and writes of each group together; of atomics and parts of more than 128 KiB at most 8. The
+/// other operations wait in the queue. Operations of one queue that overlap, unless both read, take
+/// effect in the order of submit(). An operation ends within its deadline, the limit of one
+/// operation on a member (3 s) and that of the store; the errors are those of Volume::write() and
+/// Volume::read(). What is written in a queue after Volume::release() fails with kNoRight, what is
+/// in flight ends first. Another client's claim ends operations with kAccessRefused, or with
+/// kIndeterminate if they may have taken effect, both with Reason::kFenced.
 
 #include <chrono>
 #include <cstddef>
@@ -33,6 +43,7 @@
 namespace remora::volume {
 
 namespace detail {
+class MirrorQueue;
 class VolumeQueueCore;
 
 /// The capacity of a queue.
@@ -81,6 +92,8 @@ class VolumeQueue {
  public:
   /// For Volume::queue().
   explicit VolumeQueue(std::unique_ptr<detail::VolumeQueueCore> core) noexcept;
+  /// As above.
+  explicit VolumeQueue(std::unique_ptr<detail::MirrorQueue> mirror) noexcept;
   ~VolumeQueue();
   VolumeQueue(VolumeQueue&&) noexcept;
   VolumeQueue& operator=(VolumeQueue&&) noexcept;
@@ -100,7 +113,7 @@ class VolumeQueue {
   /// As a write of this many zeroes, without a buffer.
   bool write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag = 0) noexcept;
   /// Region::flush_visible() on the session of each server: covers writes that had completed before
-  /// submit().
+  /// submit(). Of a mirror it ends at once: such writes are visible to every reader.
   bool flush_visible(std::uint64_t tag = 0) noexcept;
   /// 8 bytes, 8-byte aligned.
   bool compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
@@ -122,7 +135,8 @@ class VolumeQueue {
   Result<int> event_fd() noexcept;
   /// As poll(); takes the events of event_fd() and arms it for the next one.
   VolumeCompletions progress() noexcept;
-  /// Call progress() at that time, at the latest; time_point::max() if no operation is in flight.
+  /// Call progress() at that time, at the latest; time_point::max() if no operation is in flight,
+  /// and of a mirror.
   [[nodiscard]] std::chrono::steady_clock::time_point next_deadline() const noexcept;
 
   /// Operations that the queue can have; 0: moved from.
@@ -134,7 +148,8 @@ class VolumeQueue {
 
  private:
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
-  remora::detail::OwnedUnique<detail::VolumeQueueCore> core_;
+  remora::detail::OwnedUnique<detail::VolumeQueueCore> core_;  ///< of a striped volume
+  remora::detail::OwnedUnique<detail::MirrorQueue> mirror_;
   const detail::VolumeQueueRoom* room_;  ///< the core's
 };
 
