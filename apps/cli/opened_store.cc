@@ -104,8 +104,6 @@ Json OpenedStore::identity() const {
 }
 
 Result<StoreQueue> OpenedStore::queue(std::size_t depth) const {
-  if (region() == nullptr && opened_volume().record().kind == volume::Kind::kMirror)
-    return StoreQueue{MirrorQueue{opened_volume(), depth}};
   return std::visit(
       [depth](const auto& store) -> Result<StoreQueue> {
         auto queue = store.queue({.depth = depth});

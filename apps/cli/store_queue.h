@@ -8,16 +8,13 @@
 #include <remora/remora.h>
 #include <remora/volume/volume_queue.h>
 
-#include "cli/mirror_queue.h"
-
 namespace remora::apps {
 
-/// The queue of a region or of a volume; a mirror has none, and ends operations at once. One owner.
+/// The queue of a region or of a volume. One owner.
 class StoreQueue {
  public:
   explicit StoreQueue(Queue queue) : queue_{std::move(queue)} {}
   explicit StoreQueue(volume::VolumeQueue queue) : queue_{std::move(queue)} {}
-  explicit StoreQueue(MirrorQueue queue) : queue_{std::move(queue)} {}
 
   /// Calls `work` with the queue itself: for loops that are compiled for both kinds.
   template <typename Work>
@@ -65,7 +62,7 @@ class StoreQueue {
     });
   }
 
-  std::variant<Queue, volume::VolumeQueue, MirrorQueue> queue_;
+  std::variant<Queue, volume::VolumeQueue> queue_;
 };
 
 }  // namespace remora::apps

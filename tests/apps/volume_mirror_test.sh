@@ -44,7 +44,11 @@ run 0 "create" "$remora" volume create "$disk" --size 12MiB --group 4MiB --kind 
 json "its record" '.kind == "mirror" and .copies == 2 and .writer_epoch == 0'
 run 0 "ls" "$remora" volume ls "$cluster"
 is "the kind has the copies" has out '^disk .*mirror:2'
-run 0 "put" "$remora" put "$work/in" "$disk"
+run 0 "bench" "$remora" bench "$disk" --op read:1,write:1 --size 4KiB --depth 32 --seconds 0.3 --warmup 0 --json
+json "it measures" '(.results | length) == 1 and .results[0].depth == 32'
+run 2 "more in flight than a mirror has room for" "$remora" bench "$disk" --depth 1025 --seconds 0.1
+says "the limit" '1024'
+run 0 "put, two streams" "$remora" put "$work/in" "$disk" --streams 2 --verify
 run 0 "stat" "$remora" volume stat "$disk"
 is "the writer has released it" has out '^writer: none'
 is "a group has a primary" has out '^0 +ok +primary'
