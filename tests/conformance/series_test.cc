@@ -240,7 +240,8 @@ TEST_P(SeriesTest, TheyAreBoundedWhateverClientsDo) {
 
 TEST_P(SeriesTest, ClientOfEveryTransportFitsWithADevice) {
   if (over_shm()) GTEST_SKIP() << "once is enough: all transports are in it";
-  // The most series that a client process has by default, with a device and callbacks.
+  // All series that a client process has by default, with a device and callbacks. Those of kept
+  // registrations, of volumes and of their store come with the first use of each.
   const auto registry = metrics::Registry::create().value();
   ASSERT_TRUE(ok(metrics::register_process_metrics(*registry, "test")));
   std::vector<TransportKind> open;

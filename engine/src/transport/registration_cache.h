@@ -27,7 +27,8 @@ class RegistrationCache {
  public:
   struct Options {
     std::uint64_t bytes_max = 0;
-    std::shared_ptr<metrics::Registry> registry{};  ///< gets the cache's series
+    /// Gets the cache's series when the cache is first asked for a lease.
+    std::shared_ptr<metrics::Registry> registry{};
   };
   struct Key {
     std::uint32_t local_key;
@@ -39,7 +40,8 @@ class RegistrationCache {
   /// used before; otherwise blocks while pages are pinned, at most until `deadline` (checked
   /// between pieces).
   virtual MemoryLease acquire_lease(std::span<std::byte> bytes, Deadline deadline) noexcept = 0;
-  /// As acquire_lease(), but only with registrations that exist. Never blocks.
+  /// As acquire_lease(), but only with registrations that exist. Never blocks, but the
+  /// first call of the two may wait for a scrape of the metrics.
   virtual MemoryLease find_lease(std::span<std::byte> bytes) noexcept = 0;
   /// Never blocks.
   virtual void release_lease(MemoryLease lease) noexcept = 0;

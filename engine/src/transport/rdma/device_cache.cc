@@ -6,7 +6,10 @@
 #include <bit>
 #include <cerrno>
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <optional>
+#include <string>
 #include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
@@ -103,13 +106,20 @@ class Rundown {
 
 class RdmaRegistrationCache final : public DeviceCache {
  public:
+  /// `registry` may be null; it shows `device` as a label.
   RdmaRegistrationCache(verbs::MrCache cache, verbs::Access access,
-                        const verbs::MrCacheOptions& options) noexcept
-      : access_{access}, options_{options} {
+                        const verbs::MrCacheOptions& options,
+                        std::shared_ptr<metrics::Registry> registry, std::string device)
+      : access_{access},
+        options_{options},
+        registry_{std::move(registry)},
+        device_{std::move(device)},
+        shown_{registry_ == nullptr} {
     cache_.emplace(std::move(cache));
   }
 
   MemoryLease acquire_lease(std::span<std::byte> bytes, Deadline deadline) noexcept override {
+    show();
     const std::int64_t at = now();
     if (refused_.holds(bytes.data(), at)) {
       refusals_.fetch_add(1, std::memory_order_relaxed);
@@ -124,6 +134,7 @@ class RdmaRegistrationCache final : public DeviceCache {
     return {};
   }
   MemoryLease find_lease(std::span<std::byte> bytes) noexcept override {
+    show();
     if (!rundown_.enter()) return {};
     MrLease lease = cache_->find(bytes, access_);
     rundown_.leave();
@@ -163,19 +174,28 @@ class RdmaRegistrationCache final : public DeviceCache {
     return {piece.lkey, piece.length_bytes};
   }
 
-  void show_in(const std::shared_ptr<metrics::Registry>& registry, const std::string& device) {
-    series_.emplace(registry, device, [this] {
-      CacheNumbers numbers{{}, refusals_.load(), failures_.load()};
-      if (rundown_.enter()) {
-        numbers.counters = cache_->counters();
-        rundown_.leave();
-      }
-      return numbers;
-    });
-  }
-
  private:
   static std::int64_t now() noexcept { return Clock::now().time_since_epoch().count(); }
+
+  /// The series come with the first long transfer of memory that is not registered: a client that
+  /// makes none has none of them. After that a call costs one load.
+  void show() noexcept {
+    if (shown_.load(std::memory_order_relaxed) || shown_.exchange(true)) [[likely]]
+      return;
+    try {
+      series_.emplace(registry_, device_, [this] {
+        CacheNumbers numbers{{}, refusals_.load(), failures_.load()};
+        if (rundown_.enter()) {
+          numbers.counters = cache_->counters();
+          rundown_.leave();
+        }
+        return numbers;
+      });
+    } catch (const std::bad_alloc&) {
+      log::warn({"metrics.no_room", "device reason"},
+                "{}: the series of kept registrations are not shown: {}", device_, "out of memory");
+    }
+  }
 
   void learn(std::span<std::byte> bytes, const Error& error) noexcept {
     const std::int64_t until = now() + std::chrono::nanoseconds{kPause}.count();
@@ -194,6 +214,8 @@ class RdmaRegistrationCache final : public DeviceCache {
 
   const verbs::Access access_;
   const verbs::MrCacheOptions options_;
+  const std::shared_ptr<metrics::Registry> registry_;
+  const std::string device_;
   mutable Rundown rundown_;
   std::optional<verbs::MrCache> cache_;  ///< used within rundown_
   Refused refused_;
@@ -201,6 +223,7 @@ class RdmaRegistrationCache final : public DeviceCache {
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::int64_t> paused_until_{0};
   std::atomic<bool> warned_{false};
+  std::atomic<bool> shown_;
   std::optional<CacheSeries::Member> series_;  // it reads the cache, so it is destroyed first
 };
 
@@ -231,10 +254,8 @@ std::shared_ptr<DeviceCache> make_cache(const verbs::ProtectionDomain& domain,
     if (known) known->set(automatic ? 1 : 0);
   }
   if (!automatic) return nullptr;
-  auto made = std::make_shared<RdmaRegistrationCache>(std::move(*cache),
-                                                      local_access(domain.device()), kept);
-  if (options.registry != nullptr) made->show_in(options.registry, device);
-  return made;
+  return std::make_shared<RdmaRegistrationCache>(std::move(*cache), local_access(domain.device()),
+                                                 kept, options.registry, device);
 }
 
 }  // namespace remora::transport::rdma

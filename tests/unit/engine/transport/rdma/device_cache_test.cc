@@ -56,6 +56,7 @@ TEST_F(RdmaCacheTest, SeriesTellWhatTheCacheDoes) {
   const auto cache = make();
   ASSERT_NE(cache, nullptr);
   EXPECT_EQ(value("remora_client_mr_cache_automatic"), 1);
+  EXPECT_EQ(registry_->series_count(), 1U) << "a client that makes no transfer has no more";
   const std::span bytes{at_, kCachedBytes};
   EXPECT_FALSE(cache->find_lease(bytes));
   const MemoryLease first = cache->acquire_lease(bytes, later());
@@ -122,6 +123,7 @@ TEST_F(RdmaCacheTest, TwoCachesOfOneRegistryShowTheirSum) {
   second.reset();
   EXPECT_EQ(acquires("miss"), -1) << "no cache, no series";
   const auto third = make();
+  EXPECT_FALSE(third->find_lease(bytes));
   EXPECT_EQ(acquires("miss"), 0);
 }
 
@@ -130,6 +132,7 @@ TEST_F(RdmaCacheTest, CachesOfTwoRegistriesShowTheirOwn) {
   const auto first_registry = std::exchange(registry_, metrics::Registry::create().value());
   const auto second = make();
   const MemoryLease lease = second->acquire_lease({at_, kCachedBytes}, later());
+  EXPECT_FALSE(first->find_lease({at_, kCachedBytes}));
   EXPECT_EQ(acquires("miss"), 1);
   registry_ = first_registry;
   EXPECT_EQ(acquires("miss"), 0);
