@@ -147,6 +147,12 @@ class EventFields {
   fmt::memory_buffer values_;
 };
 
+void hand_over(Level level, const LogLine& line) {
+  if (LogSinkQueue::shared().used()) return LogSinkQueue::shared().put(line);
+  const CurrentLine current{line};
+  logger().log(level_of(level), spdlog::string_view_t{line.text.data(), line.text.size()});
+}
+
 }  // namespace
 
 bool enabled(Level level) noexcept {
@@ -160,20 +166,43 @@ void write(Level level, Event event, fmt::string_view format, fmt::format_args a
   fmt::memory_buffer text;
   fmt::vformat_to(fmt::appender(text), format, arguments);
   const EventFields fields{event.fields, arguments};
-  const LogLine line{.level = public_level(level),
-                     .at = std::chrono::system_clock::now(),
-                     .text = {text.data(), text.size()},
-                     .event = event.name,
-                     .fields = fields.all()};
-  if (LogSinkQueue::shared().used()) return LogSinkQueue::shared().put(line);
-  const CurrentLine current{line};
-  logger().log(level_of(level), spdlog::string_view_t{text.data(), text.size()});
+  hand_over(level, {.level = public_level(level),
+                    .at = std::chrono::system_clock::now(),
+                    .text = {text.data(), text.size()},
+                    .event = event.name,
+                    .fields = fields.all()});
 }
+
+namespace {
+
+Level internal_level(LogLevel level) noexcept {
+  switch (level) {
+    case LogLevel::kDebug: return Level::kDebug;
+    case LogLevel::kInfo: return Level::kInfo;
+    case LogLevel::kWarning:
+    case LogLevel::kError: return Level::kWarn;
+  }
+  return Level::kWarn;
+}
+
+}  // namespace
 
 }  // namespace remora::log
 
 namespace remora {
 
 const LogLine* logged_line() noexcept { return log::CurrentLine::line(); }
+
+namespace detail {
+
+void write_log_line(LogLine line) {
+  const log::Level level = log::internal_level(line.level);
+  if (!log::enabled(level)) return;
+  line.level = log::public_level(level);
+  line.at = std::chrono::system_clock::now();
+  log::hand_over(level, line);
+}
+
+}  // namespace detail
 
 }  // namespace remora

@@ -26,7 +26,8 @@ MirrorGroup::MirrorGroup(GroupKey key, const std::vector<std::shared_ptr<MirrorM
       bitmap_{detail::zone_count(group_bytes),
               [this](std::uint32_t word, std::uint64_t value) { return write_word(word, value); }},
       unresolved_{detail::zone_count(group_bytes)},
-      recent_{detail::zone_count(group_bytes)} {}
+      recent_{detail::zone_count(group_bytes)},
+      uncopied_{detail::zone_count(group_bytes)} {}
 
 Result<std::unique_ptr<MirrorGroup>> MirrorGroup::create(
     GroupKey key, const std::vector<std::shared_ptr<MirrorMember>>& members,

@@ -70,14 +70,21 @@ class MirrorGroup {
   void maintain(bool clear);
 
   [[nodiscard]] GroupControl& control() noexcept { return control_; }
+  [[nodiscard]] GroupRoles roles() const noexcept { return control_.roles(); }
   [[nodiscard]] GroupRecord record() const { return control_.record(); }
   [[nodiscard]] std::uint32_t zone_count() const noexcept { return bitmap_.marked().zones(); }
   [[nodiscard]] const ZoneFlags& marked() const noexcept { return bitmap_.marked(); }
   [[nodiscard]] const ZoneFlags& unresolved() const noexcept { return unresolved_; }
+  /// Zones that copy_zone() has not copied to the member that is built.
+  [[nodiscard]] std::uint64_t uncopied() const noexcept {
+    return roles().syncing.empty() ? 0 : uncopied_.count();
+  }
 
   /// Rule 25: `member` is a region that was just created.
   Status add_syncing(const Member& member, Time until) {
-    return control_.add_syncing(member, until);
+    Status done = control_.add_syncing(member, until);
+    for (std::uint32_t zone = 0; done && zone < zone_count(); ++zone) uncopied_.set(zone);
+    return done;
   }
   /// Rule 26. Errors: kBusy: the member was removed, or a write to it has failed.
   Status copy_zone(std::uint32_t zone, Time until);
@@ -159,6 +166,7 @@ class MirrorGroup {
   IntentBitmap bitmap_;
   ZoneFlags unresolved_;
   ZoneFlags recent_;  ///< written since the last clear
+  ZoneFlags uncopied_;
   std::atomic<bool> exclusive_{false};
 };
 

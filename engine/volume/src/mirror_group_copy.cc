@@ -79,6 +79,7 @@ Status MirrorGroup::copy_zone(std::uint32_t zone, Time until) {
   // Of an unresolved zone all members need the copy.
   const Spread to = unresolved_.has(zone) ? Spread::kNotPrimary : Spread::kSyncing;
   if (const Status copied = copy(zone, to, until); !copied) return copied;
+  uncopied_.clear(zone);
   if (to == Spread::kNotPrimary) unresolved_.clear(zone);
   if (control_.roles().syncing.empty())
     return Error{Code::kBusy, "member that is built"}.with_subject("removed, or it missed a write");

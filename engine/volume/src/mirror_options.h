@@ -11,6 +11,7 @@
 #include <remora/volume/volume_options.h>
 
 #include "mirror_clock.h"
+#include "mirror_metrics.h"
 
 namespace remora::volume::detail {
 
@@ -36,6 +37,7 @@ struct MirrorOptions {
   MirrorTimes times{};
   std::shared_ptr<const MirrorClock> clock = std::make_shared<const MirrorClock>();
   std::function<void(const VolumeEvent&)> on_event{};
+  std::shared_ptr<MirrorMetrics> metrics = MirrorMetrics::none();
 };
 
 }  // namespace remora::volume::detail

@@ -42,11 +42,12 @@ std::shared_ptr<VolumeMetrics> VolumeMetrics::of(metrics::Registry& registry) {
 VolumeMetrics::VolumeMetrics(metrics::Registry& registry) {
   declare(registry, "remora_client_volumes", "Open volumes.", {}, [this] { return volumes(); });
   for (const GroupHealth health : kHealths)
-    declare(registry, "remora_client_volume_groups", "Groups of open volumes, by their state.",
+    declare(registry, "remora_client_volume_groups",
+            "Groups of open striped volumes, by their state.",
             {{"state", std::string{to_string(health)}}}, [this, health] { return groups(health); });
   declare(registry, "remora_client_volume_metadata_revision",
-          "Revision of the store at the last change of a volume's records, as it was opened; of "
-          "several volumes the lowest.",
+          "Revision of the store at the last change of a striped volume's records, as it was "
+          "opened; of several volumes the lowest.",
           {}, [this] { return oldest_revision(); });
 }
 
@@ -85,7 +86,7 @@ double VolumeMetrics::oldest_revision() const {
   const auto oldest =
       std::min_element(volumes_.begin(), volumes_.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
-  return static_cast<double>(oldest->second);
+  return oldest->second == kFollowsItsGroups ? 0 : static_cast<double>(oldest->second);
 }
 
 }  // namespace remora::volume::detail

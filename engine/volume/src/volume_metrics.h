@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,9 @@ class VolumeMetrics {
  public:
   static std::shared_ptr<VolumeMetrics> of(metrics::Registry& registry);
   explicit VolumeMetrics(metrics::Registry& registry);
+
+  /// The revision of a mirror, which need not be opened again when its groups change.
+  static constexpr std::uint64_t kFollowsItsGroups = std::numeric_limits<std::uint64_t>::max();
 
   /// `volume` is borrowed until remove(). `revision`: of its records.
   void add(const VolumeCore& volume, std::uint64_t revision);

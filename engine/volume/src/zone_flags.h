@@ -3,6 +3,7 @@
 /// One flag for each zone of a group.
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 
@@ -43,6 +44,12 @@ class ZoneFlags {
     for (std::uint32_t i = 0; i < word_count_; ++i)
       if (word(i) != 0) return true;
     return false;
+  }
+  [[nodiscard]] std::uint64_t count() const noexcept {
+    std::uint64_t found = 0;
+    for (std::uint32_t i = 0; i < word_count_; ++i)
+      found += static_cast<std::uint64_t>(std::popcount(word(i)));
+    return found;
   }
   [[nodiscard]] static constexpr std::uint64_t bit(std::uint32_t zone) noexcept {
     return std::uint64_t{1} << (zone % kZonesOfWord);

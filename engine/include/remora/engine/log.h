@@ -76,4 +76,12 @@ void set_log_sink(LogSink sink, LogLevel from = LogLevel::kWarning);
 /// the time is over, or the sink itself is the caller. True at once if there is no sink.
 bool flush_log_sink(std::chrono::milliseconds timeout_ms);
 
+namespace detail {
+
+/// For components above the engine: logs a line as the library logs its own, at the present time.
+/// kError counts as kWarning. Thread-safe.
+void write_log_line(LogLine line);
+
+}  // namespace detail
+
 }  // namespace remora

@@ -69,6 +69,14 @@ TEST(LogSink, TakesLinesFromItsLevelOnAndStandardErrorNone) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
+TEST(LogSink, TakesLinesOfComponentsAboveTheEngine) {
+  const Taken taken{LogLevel::kWarning};
+  detail::write_log_line({.level = LogLevel::kInfo, .text = "not this", .event = "test.line"});
+  detail::write_log_line({.level = LogLevel::kWarning, .text = "this", .event = "test.line"});
+  detail::write_log_line({.level = LogLevel::kError, .text = "and this", .event = "test.line"});
+  EXPECT_THAT(taken.lines(), ElementsAre("this", "and this"));
+}
+
 /// Names and values of a line, with what JSON makes of them.
 std::vector<std::string> told_by(const LogLine& line) {
   std::vector<std::string> told{std::string{line.event}};
