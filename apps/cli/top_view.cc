@@ -194,6 +194,24 @@ Table volumes_table(const TopSeries& series) {
   return table;
 }
 
+Table mirrors_table(const TopSeries& series) {
+  Table table{{"MIRRORS", "claimed", "in sync", "degraded", "promoting", "lost", "unadopted",
+               "to copy", "copied", "removed", "confirm p99"}};
+  constexpr std::string_view kWriters = "remora_client_mirror_writers";
+  if (!series.has(kWriters)) return table;
+  const auto groups = [&](const char* state) {
+    return count_text(series.last("remora_client_mirror_groups", {{"state", state}}));
+  };
+  table.add({"", count_text(series.last(kWriters)), groups("in_sync"), groups("degraded"),
+             groups("promoting"), groups("lost"), groups("unadopted"),
+             bytes_text(series.last("remora_client_mirror_resync_bytes")),
+             rate_text(series.rate("remora_client_mirror_copied_bytes_total")),
+             count_text(series.last("remora_client_mirror_members_removed_total")),
+             seconds_text(series.latest_max("remora_client_mirror_confirmation_latency_seconds", {},
+                                            "p99"))});
+  return table;
+}
+
 Table servers_table(const Json& status) {
   Table table{{"SERVER", "transport", "lanes", "regions", "why"}, {1, 3, 4}};
   for (const Json& session : list_of(status, "sessions")) {
@@ -359,6 +377,7 @@ std::vector<std::string> top_lines(const TopTarget& target, std::size_t width, s
   queues_table(target.series).append_to(lines);
   cache_table(target.series).append_to(lines);
   volumes_table(target.series).append_to(lines);
+  mirrors_table(target.series).append_to(lines);
   pool_table(target).append_to(lines);
   cluster_table(target.series).append_to(lines);
   if (text_of(target.status, "kind") == "client") {

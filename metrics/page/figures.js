@@ -208,6 +208,30 @@ function volumes(history) {
   }];
 }
 
+// Of a client that has claimed mirrors.
+function mirrors(history) {
+  const claimed = history.total(history.find('remora_client_mirror_writers'));
+  if (!(claimed > 0)) return [];
+  const groups = (state) =>
+      history.total(history.find('remora_client_mirror_groups', {state})) ?? 0;
+  const [inSync, degraded, promoting, lost, unadopted] =
+      ['in_sync', 'degraded', 'promoting', 'lost', 'unadopted'].map((state) => groups(state));
+  const bad =
+      [[lost, 'lost'], [unadopted, 'unadopted'], [promoting, 'promoting'], [degraded, 'degraded']]
+          .filter(([count]) => count > 0)
+          .map(([count, state]) => `${exact(count)} ${state}`);
+  const all = inSync + degraded + promoting + lost + unadopted;
+  return [{
+    id: 'mirrors',
+    name: 'Groups of mirrors',
+    value: `${exact(inSync)} of ${exact(all)} in sync`,
+    tone: lost > 0 ? 'bad' :
+        bad.length ? 'warn' :
+                     '',
+    note: bad.join(', ') || `${exact(claimed)} ${claimed === 1 ? 'mirror' : 'mirrors'} claimed`
+  }];
+}
+
 function itself(history, last) {
   const cpu = history.find('process_cpu_seconds_total');
   if (!cpu.length) return [];
@@ -232,7 +256,7 @@ export class Figures {
     if (last < 0) return;
     const figures = [
       ...traffic(history, last), ...trouble(history, last), ...queues(history), ...volumes(history),
-      ...served(history), ...itself(history, last)
+      ...mirrors(history), ...served(history), ...itself(history, last)
     ];
     const ids = figures.map((figure) => figure.id).join();
     if (ids !== this.ids) this.#begin(figures, ids);

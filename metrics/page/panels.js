@@ -4,7 +4,7 @@ import {Builder, counted, unique} from './builder.js';
 import {errors} from './errors.js';
 import {words} from './format.js';
 import {clientLatency, clientQueues, clientSessions, clientTraffic, mrCache} from './panels_client.js';
-import {clientVolumes, clusterStore, serverCluster} from './panels_cluster.js';
+import {clientMirrors, clientVolumes, clusterStore, serverCluster} from './panels_cluster.js';
 import {serverMemory, serverOrphans, serverSessions, serverTraffic} from './panels_server.js';
 
 const kNicTraffic = /pkts$|packets$|^rdma_(sends|recvs)$/;
@@ -127,8 +127,8 @@ export function definePanels(history) {
   const build = new Builder(history);
   for (const part
            of [clientTraffic, serverTraffic, errors, clientLatency, serverSessions, serverMemory,
-               serverOrphans, serverCluster, clientVolumes, clusterStore, clientQueues,
-               clientSessions, mrCache, processPanels, nic, others])
+               serverOrphans, serverCluster, clientVolumes, clientMirrors, clusterStore,
+               clientQueues, clientSessions, mrCache, processPanels, nic, others])
     part(build);
   return build.panels;
 }

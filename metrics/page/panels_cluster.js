@@ -6,6 +6,8 @@ import {words} from './format.js';
 
 const kSection = 'Cluster and volumes';
 const kStates = ['ok', 'unreachable', 'lost', 'revoked'];
+const kMirrorStates = ['in_sync', 'degraded', 'promoting', 'lost', 'unadopted'];
+const kCopies = ['zones', 'members'];
 const kCalls = ['get', 'commit', 'lease'];
 
 export function serverCluster(build) {
@@ -56,6 +58,68 @@ export function clientVolumes(build) {
     lines: build.level('revision', 0, build.find('remora_client_volume_metadata_revision')),
     help: 'At the last change of a volume’s records, as it was opened; the lowest of all volumes.'
   });
+}
+
+export function clientMirrors(build) {
+  const groups = build.find('remora_client_mirror_groups');
+  build.add({
+    id: 'mirror-groups',
+    section: kSection,
+    title: 'Groups of mirrors',
+    unit: '',
+    lines: kMirrorStates.flatMap(
+        (state, slot) => build.level(
+            words(state), slot, groups.filter((one) => one.labels.state === state), true)),
+    help: 'Of the mirrors that this process has claimed. Degraded: fewer copies than wanted.'
+  });
+  const left = build.find('remora_client_mirror_resync_bytes');
+  build.add({
+    id: 'mirror-left',
+    section: kSection,
+    title: 'To copy in mirrors',
+    unit: 'B',
+    lines: kCopies.flatMap(
+        (kind, slot) =>
+            build.level(kind, slot, left.filter((one) => one.labels.kind === kind), true)),
+    help: 'Zones that members may have unequal; members that are being built.'
+  });
+  const copied = build.find('remora_client_mirror_copied_bytes_total');
+  build.add({
+    id: 'mirror-copied',
+    section: kSection,
+    title: 'Copied in mirrors',
+    unit: 'B/s',
+    lines: kCopies.flatMap(
+        (kind, slot) => build.rate(kind, slot, copied.filter((one) => one.labels.kind === kind))),
+    help: 'By the writer, from the primary of a group to its other members.'
+  });
+  const removed = build.find('remora_client_mirror_members_removed_total');
+  build.add({
+    id: 'mirror-removed',
+    section: kSection,
+    title: 'Members removed',
+    unit: '/s',
+    alarm: true,
+    lines: counted(
+        labelsOf(removed, 'cause')
+            .flatMap(
+                (cause, slot) => build.rate(
+                    words(cause), slot, removed.filter((one) => one.labels.cause === cause)))),
+    empty: removed.length ? 'None since the process began.' : undefined,
+    help: 'Each leaves its group with a copy less.'
+  });
+  for (const one of build.find('remora_client_mirror_confirmation_latency_seconds')
+           .filter((one) => build.history.latest(one, 'count') > 0)) {
+    build.add({
+      id: 'mirror-confirmations',
+      section: kSection,
+      title: 'Latency: confirmations',
+      unit: 's',
+      log: true,
+      lines: build.quantiles(one),
+      help: 'Requests to the store that allow reads of a group for 2 s.'
+    });
+  }
 }
 
 export function clusterStore(build) {

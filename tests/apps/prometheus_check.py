@@ -28,9 +28,18 @@ NO_DATA = {
     "MR cache pinned": "registrations are kept over rdma only",
     "MR cache failures": "registrations are kept over rdma only",
     "Poller CPU": "remora bench has no callback queue",
-    "Groups of open volumes": "remora bench opens no volume",
-    "Open volumes": "remora bench opens no volume",
-    "Metadata revision": "remora bench opens no volume",
+    "Groups of open volumes": "the clients of this test open no volume",
+    "Open volumes": "the clients of this test open no volume",
+    "Metadata revision": "the clients of this test open no volume",
+    "Groups of mirrors": "the clients of this test open no mirror",
+    "Bytes to resync": "the clients of this test open no mirror",
+    "Bytes copied": "the clients of this test open no mirror",
+    "Degraded groups": "the clients of this test open no mirror",
+    "Claimed mirrors": "the clients of this test open no mirror",
+    "Claims and their ends": "the clients of this test open no mirror",
+    "Members removed, and fences": "the clients of this test open no mirror",
+    "Confirmations": "the clients of this test open no mirror",
+    "Doubtful operations": "the clients of this test open no mirror",
     "Inline work requests": "requests carry bytes inline over rdma only",
     "Lost and late packets": "there is no RDMA device",
     "Congestion marks": "there is no RDMA device",
@@ -45,6 +54,7 @@ NO_DATA = {
 # Series that neither a server nor `remora bench` over tcp and shm exports.
 NOT_EXPORTED = re.compile(r"^remora_(client_mr_cache_\w+|client_poller_cpu_seconds_total"
                           r"|client_inline_work_requests_total|client_volumes|client_volume_\w+"
+                          r"|client_mirror_\w+"
                           r"|nic_\w+|server_registrations|server_windows"
                           r"|server_registered_bytes|client_rail_lanes"
                           r"|server_rdma_rejected_connections_total"

@@ -229,6 +229,23 @@ TEST(TopView, ClientShowsItsVolumes) {
   EXPECT_THAT(lines, Contains(AllOf(HasSubstr(" 5 "), HasSubstr(" 3 "), HasSubstr("77"))));
 }
 
+TEST(TopView, ClientShowsItsMirrors) {
+  EXPECT_THAT(top_lines(client(), 200, 100), Not(Contains(HasSubstr("MIRRORS"))));
+  TopTarget target = client();
+  const auto groups = [](const char* state) {
+    return Json{{"name", "remora_client_mirror_groups"}, {"labels", {{"state", state}}}};
+  };
+  add_gauges(target, {{Json{{"name", "remora_client_mirror_writers"}}, 1},
+                      {groups("in_sync"), 14},
+                      {groups("degraded"), 23},
+                      {groups("promoting"), 0},
+                      {groups("lost"), 0},
+                      {groups("unadopted"), 0}});
+  const std::vector<std::string> lines = top_lines(target, 200, 100);
+  EXPECT_THAT(lines, Contains(HasSubstr("MIRRORS  claimed  in sync  degraded")));
+  EXPECT_THAT(lines, Contains(AllOf(HasSubstr(" 14 "), HasSubstr(" 23 "))));
+}
+
 TEST(TopView, SilenceIsToldWithItsReason) {
   TopTarget target = client();
   target.trouble = "Connection refused";
