@@ -4,6 +4,8 @@
 
 #include <remora/start_thread.h>
 
+#include "mirror_log.h"
+
 namespace remora::volume::detail {
 
 using remora::detail::MutexLock;
@@ -47,6 +49,8 @@ void ClaimKeeper::run(std::chrono::nanoseconds renewed) {
     if (now - renewed >= std::chrono::nanoseconds{options_.lease} / 3 && claim_->keep_alive())
       renewed = now;
     if (!claim_->lost()) continue;
+    options_.metrics->claim_lost();
+    log_writer_lost(claim_->volume().name, claim_->writer_epoch());
     if (options_.on_event)
       options_.on_event({.kind = VolumeEventKind::kWriterLost, .error = claim_->lost_error()});
     return;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "group_changes.h"
+#include "mirror_log.h"
 #include "write_progress.h"
 
 namespace remora::volume::detail {
@@ -60,10 +61,16 @@ Error GroupControl::too_late(const char* what) const {
 }
 
 void GroupControl::note(VolumeEventKind kind, const std::string& server, const Error& error) {
+  if (kind == VolumeEventKind::kMemberRemoved) count_removed(server, error);
   events_.push_back({.kind = kind,
                      .group = static_cast<std::uint32_t>(key_.record().index),
                      .server = server,
                      .error = error});
+}
+
+void GroupControl::count_removed(const std::string& server, const Error& error) {
+  options_.metrics->member_removed(error);
+  log_member_removed(key_.claim().volume().name, key_.record().index, server, error);
 }
 
 void GroupControl::report() {
@@ -107,6 +114,7 @@ void GroupControl::update() {
     epoch_ = record.epoch;
     headers_ = false;
     changes_.fetch_add(1, std::memory_order_acq_rel);
+    options_.metrics->configuration_changed();
   }
   if (!key_.frozen()) abandoned_ = false;
   next.may_post = headers_ && !lost;

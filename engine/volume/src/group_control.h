@@ -131,6 +131,7 @@ class GroupControl {
   [[nodiscard]] Error too_late(const char* what) const;
   void note(VolumeEventKind kind, const std::string& server, const Error& error)
       REMORA_REQUIRES(mutex_);
+  void count_removed(const std::string& server, const Error& error) REMORA_REQUIRES(mutex_);
   /// Calls the handler with what was noted; without the mutex.
   void report();
   template <typename Ready>

@@ -4,6 +4,7 @@
 
 #include "group_changes.h"
 #include "group_control.h"
+#include "mirror_log.h"
 
 namespace remora::volume::detail {
 
@@ -23,6 +24,7 @@ Status GroupControl::confirm(Time until) {
     if (Time::clock::now() >= until) return too_late("its store does not answer");
     const auto sent = options_.clock->now();
     done = key_.confirm();
+    options_.metrics->confirmation(done.ok(), options_.clock->now() - sent);
     if (done) confirmed_at_.store(sent.count(), std::memory_order_release);
     if (key_.claim().lost()) update();
   }
@@ -35,7 +37,9 @@ void GroupControl::refresh() {
   if (!read_since_.exchange(false, std::memory_order_relaxed)) return;
   const MutexLock lock{mutex_};
   const auto now = options_.clock->now();
-  if (key_.confirm()) confirmed_at_.store(now.count(), std::memory_order_release);
+  const Status done = key_.confirm();
+  options_.metrics->confirmation(done.ok(), options_.clock->now() - now);
+  if (done) confirmed_at_.store(now.count(), std::memory_order_release);
   if (key_.claim().lost()) update();
 }
 
@@ -50,7 +54,7 @@ void GroupControl::maintain(const std::function<bool()>& nothing_unresolved) {
           const std::string server = member.server;
           if (change(without_member(key_.record(), member.region)))
             note(VolumeEventKind::kMemberRemoved, server,
-                 Error{Code::kStaleRegion, "member that was built"});
+                 Error{Code::kBusy, "member that was built"}.with_subject("it has missed a write"));
           break;
         }
     if (key_.record().promoting && !key_.frozen() && !key_.claim().lost())
@@ -65,7 +69,7 @@ bool GroupControl::readers_are_gone() {
   if (options_.clock->now() - promotion_.since >= options_.times.readers_gone_after()) return true;
   // A member that does not answer at once is not asked: that could take longer than the time above.
   if (promotion_.member == nullptr || !promotion_.member->connected()) return false;
-  const auto fenced = opener_.fence(*promotion_.old_primary);
+  const auto fenced = options_.metrics->fenced(opener_.fence(*promotion_.old_primary));
   promotion_.member.reset();
   promotion_.readers_gone = fenced || fenced.error().reason() == Reason::kNewMemory;
   return promotion_.readers_gone;
@@ -118,6 +122,9 @@ Status GroupControl::make_in_sync(Time until) {
       done = change_and_converge(with_in_sync(key_.record()), lock, until);
       if (done && roles().in_sync.both(built).empty())
         done = Error{Code::kBusy, "member that is built"}.with_subject("it was removed");
+      if (done)
+        log_member_in_sync(key_.claim().volume().name, key_.record().index,
+                           slots_.record(built.first()).server);
     }
   }
   read_gate_.open();
@@ -136,6 +143,7 @@ Status GroupControl::remove_member(const std::string& region, Time until) {
       done = change_and_converge(without_member(key_.record(), region), lock, until);
       if (done && key_.record().members.size() == before)
         done = Error{Code::kBusy, "member of a group"}.with_subject(region);
+      if (done) options_.metrics->member_removed_on_request();
     }
   }
   report();

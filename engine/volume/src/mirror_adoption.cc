@@ -22,8 +22,9 @@ using AdoptionTime = std::chrono::steady_clock::time_point;
 class Adoption {
  public:
   Adoption(const std::shared_ptr<VolumeClaim>& claim, const GroupRecord& record,
-           const std::string& value, MemberOpener& opener)
+           const std::string& value, const MirrorOptions& options, MemberOpener& opener)
       : claim_{claim},
+        metrics_{options.metrics},
         opener_{opener},
         key_{claim, record, value},
         restored_{is_restored(record, claim->generation())},
@@ -38,7 +39,7 @@ class Adoption {
     for (std::size_t i = 0; i < group.members.size(); ++i) {
       const Member& member = group.members[i];
       if (member.state != MemberState::kInSync && !restored_) continue;
-      auto fenced = opener_.fence(member);
+      auto fenced = metrics_->fenced(opener_.fence(member));
       if (!fenced) {
         last = named(fenced.error(), member.server);
         if (restored_) return last;
@@ -104,6 +105,7 @@ class Adoption {
   }
 
   const std::shared_ptr<VolumeClaim> claim_;
+  const std::shared_ptr<MirrorMetrics> metrics_;
   MemberOpener& opener_;
   GroupKey key_;
   const bool restored_;
@@ -118,7 +120,7 @@ Result<std::unique_ptr<MirrorGroup>> adopt_group(const std::shared_ptr<VolumeCla
                                                  const std::string& value,
                                                  const MirrorOptions& options, MemberOpener& opener,
                                                  AdoptionTime until) {
-  Adoption adoption{claim, record, value, opener};
+  Adoption adoption{claim, record, value, options, opener};
   if (const Status fenced = adoption.fence_members(); !fenced) return fenced.error();
   if (const Status compared = adoption.compare_headers(); !compared) return compared.error();
   if (const Status done = adoption.adopt(until); !done) return done.error();

@@ -121,6 +121,8 @@ Status MirrorGroup::copy(std::uint32_t zone, Spread to, Time until) {
     WriteProgress progress{to};
     const MemberWrite write{.offset_bytes = data_offset_ + at, .from = part};
     if (const Status done = carry_out(write, progress, until); !done) return done;
+    options_.metrics->copied(to == Spread::kSyncing ? MirrorCopy::kMembers : MirrorCopy::kZones,
+                             part.size());
     at += part.size();
     // The last part, too, was read from the primary of before.
     if (control_.roles().primary != primary) at = begin;

@@ -204,9 +204,8 @@ void MirrorMetrics::claim_lost() const noexcept { count(ends_[kLost]); }
 
 /// A release that finds another writer has lost its claim; one without an answer ends with its
 /// lease.
-Status MirrorMetrics::released(const Status& done) const noexcept {
+void MirrorMetrics::released(const Status& done) const noexcept {
   count(ends_[!done && done.error().code() == Code::kAccessRefused ? kLost : kReleased]);
-  return done;
 }
 
 void MirrorMetrics::count_fence(const Error* error) const noexcept {

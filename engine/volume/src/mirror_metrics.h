@@ -58,8 +58,8 @@ class MirrorMetrics {
   const Error& claim_failed(const Error& error) const noexcept;
   /// Another client has claimed the volume.
   void claim_lost() const noexcept;
-  /// Returns `done`.
-  Status released(const Status& done) const noexcept;
+  /// A claim that was not known to be lost.
+  void released(const Status& done) const noexcept;
   /// Returns `grant`, which a fence has obtained or not.
   template <typename T>
   Result<T> fenced(Result<T> grant) const noexcept {

@@ -19,10 +19,12 @@ Result<std::shared_ptr<MirrorWriter>> MirrorWriter::claim(const remora::detail::
                                                           const MirrorOptions& options) {
   const auto layout = cluster.layout(volume);
   if (!layout) return layout.error();
+  MirrorOptions counted = options;
+  counted.metrics = MirrorMetrics::of(engine.registry());
   return claim(std::make_shared<EngineMemberOpener>(
                    engine, cluster, options.transport, Rights::kReadWrite,
                    mirror_region_bytes(layout->volume.group_bytes), options.member_limit),
-               cluster, volume, options);
+               cluster, volume, counted);
 }
 
 Result<std::shared_ptr<MirrorWriter>> MirrorWriter::claim(std::shared_ptr<MemberOpener> opener,
@@ -30,9 +32,11 @@ Result<std::shared_ptr<MirrorWriter>> MirrorWriter::claim(std::shared_ptr<Member
                                                           std::string_view volume,
                                                           const MirrorOptions& options) {
   auto claim = VolumeClaim::claim(cluster, volume, options);
-  if (!claim) return claim.error();
+  if (!claim) return options.metrics->claim_failed(claim.error());
   auto writer = std::make_shared<MirrorWriter>(std::move(*claim), std::move(opener), options);
-  if (const Status started = writer->start(); !started) return started.error();
+  if (const Status started = writer->start(); !started)
+    return options.metrics->claim_failed(started.error());
+  options.metrics->claimed();
   return writer;
 }
 
@@ -41,13 +45,14 @@ MirrorWriter::MirrorWriter(std::shared_ptr<VolumeClaim> claim, std::shared_ptr<M
     : options_{options},
       claim_{std::move(claim)},
       opener_{std::move(opener)},
+      census_{options_.metrics, claim_},
       keeper_{claim_, options_} {}
 
 MirrorWriter::~MirrorWriter() {
   stop();
   keeper_.stop();
   // Without an answer of the store the lease ends the claim.
-  if (!claim_->lost()) static_cast<void>(claim_->release(stays_exclusive()));
+  if (!claim_->lost()) options_.metrics->released(claim_->release(stays_exclusive()));
 }
 
 void MirrorWriter::stop() {
@@ -79,6 +84,7 @@ Status MirrorWriter::adopt_all() {
   // Read after the claim: no older writer can change a group any more.
   const auto layout = claim_->cluster().layout(claim_->volume().name);
   if (!layout) return layout.error();
+  census_.expect(layout->groups.size());
   for (std::size_t i = 0; i < layout->groups.size(); ++i) {
     const auto until = MirrorGroup::Time::clock::now() + options_.repair_limit;
     auto group =
@@ -86,6 +92,7 @@ Status MirrorWriter::adopt_all() {
     Status done = group ? (*group)->repair(until) : Status{group.error()};
     if (!done && (claim_->lost() || !options_.partial)) return done;
     groups_.push_back(done ? std::move(*group) : nullptr);
+    census_.add(i, groups_.back().get(), done);
   }
   return {};
 }
@@ -115,8 +122,9 @@ void MirrorWriter::run(std::chrono::nanoseconds claimed) {
       });
       if (stopped) return;
     }
-    if (!serving_.load(std::memory_order_acquire)) continue;
     const auto now = options_.clock->now();
+    census_.tick(now);
+    if (!serving_.load(std::memory_order_acquire)) continue;
     const bool clear = now - cleared >= kClearPeriod;
     if (clear) cleared = now;
     maintain(clear);
@@ -148,7 +156,10 @@ Status MirrorWriter::release() {
   maintain(true);
   maintain(true);
   keeper_.stop();
-  return claim_->release(stays_exclusive());
+  const bool lost = claim_->lost();  // which the keeper has counted
+  const Status done = claim_->release(stays_exclusive());
+  if (!lost) options_.metrics->released(done);
+  return done;
 }
 
 }  // namespace remora::volume::detail

@@ -17,6 +17,7 @@
 
 #include "claim_keeper.h"
 #include "member_opener.h"
+#include "mirror_census.h"
 #include "mirror_group.h"
 #include "mirror_options.h"
 #include "volume_claim.h"
@@ -84,6 +85,7 @@ class MirrorWriter {
   const std::shared_ptr<VolumeClaim> claim_;
   const std::shared_ptr<MemberOpener> opener_;
   std::vector<std::unique_ptr<MirrorGroup>> groups_;
+  MirrorCensus census_;                     ///< ended before the groups
   std::atomic<bool> serving_{false};        ///< groups_ does not change any more
   std::atomic<bool> wrote_at_once_{false};  ///< as an exclusive writer
   ClaimKeeper keeper_;

@@ -25,6 +25,7 @@ class EngineShare {
   Result<Region> open_region(std::string_view uri, Rights rights) const;
   Result<Region> fence_region(std::string_view uri, Rights rights) const;
   Result<Session> connect(std::string_view uri) const;
+  [[nodiscard]] metrics::Registry& registry() const noexcept;
 
  private:
   OwnedShared<EngineCore> core_;

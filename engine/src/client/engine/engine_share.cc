@@ -1,5 +1,6 @@
 #include <remora/engine/engine_share.h>
 
+#include "base/closed.h"
 #include "client/engine/engine_core.h"
 
 namespace remora::detail {
@@ -13,5 +14,9 @@ Result<Region> EngineShare::fence_region(std::string_view uri, Rights rights) co
 }
 
 Result<Session> EngineShare::connect(std::string_view uri) const { return connect_by(core_, uri); }
+
+metrics::Registry& EngineShare::registry() const noexcept {
+  return core_ == nullptr ? closed_registry() : core_->registry();
+}
 
 }  // namespace remora::detail
