@@ -37,6 +37,14 @@ class VolumeTest : public ::testing::Test {
   [[nodiscard]] virtual std::string cluster_uri() {
     return "remora+file://" + folder_.path() + "/cluster.json";
   }
+  [[nodiscard]] virtual volume::VolumeSpec spec() {
+    volume::VolumeSpec made;
+    made.name = "disk";
+    made.size_bytes = kSize;
+    made.group_bytes = kGroup;
+    made.stripe_bytes = kStripe;
+    return made;
+  }
   void SetUp() override {
     const volume::VolumeUri uri = volume::parse_uri(cluster_uri()).value();
     const volume::Cluster cluster = volume::Cluster::open(uri).value();
@@ -58,12 +66,7 @@ class VolumeTest : public ::testing::Test {
           {{}, {{cluster.keys().server(record.name), volume::to_json(record), volume::kNoLease}}},
           kLimit));
     }
-    volume::VolumeSpec spec;
-    spec.name = "disk";
-    spec.size_bytes = kSize;
-    spec.group_bytes = kGroup;
-    spec.stripe_bytes = kStripe;
-    const auto made = volume::create_volume(cluster, maker, spec);
+    const auto made = volume::create_volume(cluster, maker, spec());
     ASSERT_TRUE(made) << made.error().detail;
     ASSERT_EQ(remora_engine_open(nullptr, &engine_, &error_), REMORA_OK) << error_.message;
   }
@@ -98,6 +101,7 @@ class VolumeTest : public ::testing::Test {
     return found;
   }
   void stop(std::uint32_t server) { servers_[server].reset(); }
+  [[nodiscard]] const Server& server(std::uint32_t index) { return *servers_[index]; }
 
   remora_error error_ = no_error();
   remora_engine* engine_ = nullptr;

@@ -28,7 +28,9 @@ using volume::VolumeEventKind;
 constexpr int to_change(VolumeEventKind kind) noexcept { return static_cast<int>(kind) + 1; }
 static_assert(to_change(VolumeEventKind::kGroupLost) == REMORA_VOLUME_GROUP_LOST &&
               to_change(VolumeEventKind::kGroupUnreachable) == REMORA_VOLUME_GROUP_UNREACHABLE &&
-              to_change(VolumeEventKind::kGroupRevoked) == REMORA_VOLUME_GROUP_REVOKED);
+              to_change(VolumeEventKind::kGroupRevoked) == REMORA_VOLUME_GROUP_REVOKED &&
+              to_change(VolumeEventKind::kMemberRemoved) == REMORA_VOLUME_MEMBER_REMOVED &&
+              to_change(VolumeEventKind::kWriterLost) == REMORA_VOLUME_WRITER_LOST);
 
 Error wrong_field(Operation operation, Operation field) {
   return Error{Code::kInvalidArgument, operation}.with_subject(field.text());
@@ -92,11 +94,18 @@ Result<volume::Volume> open_volume(const Engine& engine, const char* uri,
         duration(given.store_deadline_ns), std::chrono::milliseconds{1}, std::chrono::hours{1});
   const auto cluster = volume::Cluster::open(*named, *store, limit);
   if (!cluster) return cluster.error();
-  auto volume = volume::Volume::open(engine, *cluster, named->volume, *options);
-  // A mirror uses its engine later, which a program in C may free before, and is written by claim.
-  if (volume && volume->record().kind == volume::Kind::kMirror)
-    return Error{Code::kUnsupported, operation}.with_subject(named->volume + ", which is a mirror");
-  return volume;
+  return volume::Volume::open(engine, *cluster, named->volume, *options);
+}
+
+Result<volume::ClaimOptions> to_claim_options(const remora_volume_claim_options& from,
+                                              Operation operation) {
+  if (from.steal > 1) return wrong_field(operation, "steal");
+  if (from.exclusive > 1) return wrong_field(operation, "exclusive");
+  volume::ClaimOptions to;
+  to.steal = from.steal == 1;
+  to.exclusive = from.exclusive == 1;
+  if (from.identity != nullptr) to.identity = from.identity;
+  return to;
 }
 
 remora_volume_info to_volume_info(const volume::Volume& volume) {
@@ -109,6 +118,7 @@ remora_volume_info to_volume_info(const volume::Volume& volume) {
   to.group_count = record.group_count();
   to.width = record.width;
   to.rights = static_cast<std::uint32_t>(volume.rights());
+  to.copies = record.copies;
   for (const volume::GroupState& group : volume.groups())
     if (group.transport != TransportKind::kAuto)
       to.transports |= 1U << static_cast<unsigned>(group.transport);
@@ -196,6 +206,27 @@ int remora_volume_settled(const remora_volume* volume, uint64_t deadline_ns,
                           remora_error* error) noexcept {
   return Call{"remora_volume_settled", error}.on(volume).run(
       [&] { return volume->object.settled(duration(deadline_ns)); });
+}
+
+int remora_volume_claim(const remora_volume* volume, const remora_volume_claim_options* options,
+                        remora_error* error) noexcept {
+  Call call{"remora_volume_claim", error};
+  remora_volume_claim_options given{};
+  call.on(volume);
+  if (options != nullptr) call.copies(options, given, "options: its size");
+  return call.run([&]() -> Status {
+    const auto wanted = remora::c::to_claim_options(given, call.operation());
+    return wanted ? volume->object.claim(*wanted) : Status{wanted.error()};
+  });
+}
+
+int remora_volume_release(const remora_volume* volume, remora_error* error) noexcept {
+  return Call{"remora_volume_release", error}.on(volume).run(
+      [&] { return volume->object.release(); });
+}
+
+int remora_volume_claimed(const remora_volume* volume) noexcept {
+  return is_live(volume) && volume->object.claimed() ? 1 : 0;
 }
 
 int remora_volume_read(const remora_volume* volume, uint64_t offset, void* into, size_t length,

@@ -3,14 +3,18 @@
 /// A volume: one address space over the memory of several servers, which register themselves in a
 /// cluster. engine/volume/README.md has clusters, `remora volume create` makes a volume.
 ///
-/// Only striped volumes exist: each byte is in one region of one server. A group of stripe units is
-/// lost with the memory of its server: operations on it then fail with REMORA_STALE_REGION, and all
+/// Each byte of a *striped* volume is in one region of one server. A group of stripe units is lost
+/// with the memory of its server: operations on it then fail with REMORA_STALE_REGION, and all
 /// other groups continue. A handle stays with the regions that it has opened: open the volume again
 /// after REMORA_STALE_REGION and REMORA_CONNECTION_LOST, and to reach what was added since.
 ///
-/// An operation that goes beyond a stripe unit is cut there, and its parts are in flight on several
-/// servers at once. When it fails, other parts may have taken effect. Only compare-and-swap and
-/// fetch-and-add are atomic, and only with respect to each other.
+/// A *mirror* has each byte on several servers, and goes on when one of them is lost. Any number of
+/// clients read it; it has one writer at a time, which claims it by remora_volume_claim(). A handle
+/// of a mirror follows its servers: it need not be opened again, except to reach what was added.
+///
+/// An operation that goes beyond a stripe unit is cut there. When it fails, other parts may have
+/// taken effect. Only compare-and-swap and fetch-and-add are atomic, and only with respect to each
+/// other.
 ///
 /// The records of a cluster are in etcd, or in a file of one host. For etcd the library loads
 /// libcurl.so.4 (Debian: libcurl4) when it is needed first; nothing else needs it.
@@ -36,23 +40,27 @@ typedef struct remora_volume remora_volume;
 enum remora_volume_change {
   REMORA_VOLUME_GROUP_LOST = 1,         ///< its server has other memory: its bytes are gone
   REMORA_VOLUME_GROUP_UNREACHABLE = 2,  ///< the session with its server is lost
-  REMORA_VOLUME_GROUP_REVOKED = 3       ///< the grant on its region was revoked, or fenced
+  REMORA_VOLUME_GROUP_REVOKED = 3,      ///< the grant on its region was revoked, or fenced
+  REMORA_VOLUME_MEMBER_REMOVED = 4,  ///< of a claimed mirror: the group goes on without that server
+  REMORA_VOLUME_WRITER_LOST = 5      ///< of a claimed mirror: another client has claimed it
 };
 
 /// A change of one group, for a remora_volume_handler.
 typedef struct remora_volume_event {
   size_t size;         ///< bytes that the library has filled in
-  const char* server;  ///< the name of the server in the cluster; valid during the call
-  uint32_t group;      ///< its index
+  const char* server;  ///< the server's name in the cluster, or ""; valid during the call
+  uint32_t group;      ///< its index; 0 with REMORA_VOLUME_WRITER_LOST
   int32_t change;      ///< of remora_volume_change
   int32_t code;        ///< of the operation that noticed it
   int32_t reason;      ///< of remora_reason
 } remora_volume_event;
 
-/// Called once for each change and group of a volume: by the thread that gets the failure, before
-/// that thread gets it; for groups that cannot be opened (`partial`), while the volume is opened.
-/// Any number of threads may call it at once. It must not throw, use a queue of the volume, nor
-/// free the volume. An idle volume notices nothing: a remora_session_handler is called at once.
+/// Called once for each change and group of a volume (REMORA_VOLUME_MEMBER_REMOVED: each time): by
+/// the thread that gets the failure, before that thread gets it; for groups that cannot be opened
+/// (`partial`), while the volume is opened; of a claimed mirror, also by the thread that renews the
+/// claim. Any number of threads may call it at once. It must not throw, use a queue of the volume,
+/// claim or release the volume, nor free it. An idle striped volume notices nothing: a
+/// remora_session_handler is called at once.
 typedef void (*remora_volume_handler)(void* context, const remora_volume_event* event);
 
 /// How a volume is opened. Fields that are 0 or NULL have their defaults. Strings are copied.
@@ -83,15 +91,24 @@ typedef struct remora_volume_info {
   uint64_t group_count;
   uint32_t width;       ///< groups of one row, over which stripe units go round
   uint32_t rights;      ///< that the grants carry: bits of remora_rights
-  uint32_t transports;  ///< bit 1 << remora_transport for each that an open group uses
-  uint32_t reserved;
+  uint32_t transports;  ///< bit 1 << remora_transport for each that an open group is known to use
+  uint32_t copies;      ///< of each byte; 1: it is striped, 2 or more: a mirror
   char name[72];
 } remora_volume_info;
 
-/// A group as this process has it open.
+/// How a mirror is claimed. Fields that are 0 or NULL have their defaults. Strings are copied.
+typedef struct remora_volume_claim_options {
+  size_t size;           ///< sizeof(remora_volume_claim_options)
+  const char* identity;  ///< in other clients' errors: up to 200 printable ASCII characters; NULL:
+                         ///< "HOST-PID-RANDOM"
+  uint32_t steal;        ///< 1: also while another client has the claim; its operations then fail
+  uint32_t exclusive;    ///< 1: no other client reads it meanwhile; then writes take less time
+} remora_volume_claim_options;
+
+/// A group as this process has it open. Of a mirror, `server` and `region` are those that are read.
 typedef struct remora_volume_group {
   uint32_t index;
-  int32_t transport;  ///< of remora_transport; REMORA_TRANSPORT_AUTO: it is not open
+  int32_t transport;  ///< of remora_transport; REMORA_TRANSPORT_AUTO: not open, or not known
   int32_t connected;  ///< as remora_region_connected()
   int32_t reserved;
   char server[72];  ///< the name of its server in the cluster
@@ -101,16 +118,18 @@ typedef struct remora_volume_group {
 
 /// Opens the volume of `uri`, "remora+etcd://HOST[:2379][,HOST2...]/CLUSTER/VOLUME[?tls=on]" or
 /// "remora+file:///PATH/NAME.json/VOLUME". `options` may be NULL. Blocks: requests to the store, a
-/// session for each server, a request for each group. Errors: REMORA_INVALID_ARGUMENT (URI, a
-/// field); REMORA_NOT_FOUND (no such volume, a file); REMORA_BUSY (it is being created or removed);
-/// REMORA_UNSUPPORTED (a mirror, shm, no libcurl.so.4); REMORA_PROTOCOL (records that do not fit
-/// each other); REMORA_STALE_REGION (a group is lost); REMORA_UNREACHABLE, REMORA_TIMED_OUT,
-/// REMORA_PERMISSION_DENIED (also of the store); those of remora_engine_open_region().
+/// session for each server, a request for each group; those of a mirror come with its first read
+/// and its claim. Errors: REMORA_INVALID_ARGUMENT (URI, a field); REMORA_NOT_FOUND (no such volume,
+/// a file); REMORA_BUSY (it is being created or removed); REMORA_UNSUPPORTED (shm, no
+/// libcurl.so.4); REMORA_PROTOCOL (records that do not fit each other); REMORA_STALE_REGION (a
+/// group is lost); REMORA_UNREACHABLE, REMORA_TIMED_OUT, REMORA_PERMISSION_DENIED (also of the
+/// store); those of remora_engine_open_region().
 REMORA_C_EXPORT int remora_engine_open_volume(const remora_engine* engine, const char* uri,
                                               const remora_volume_options* options,
                                               remora_volume** volume,
                                               remora_error* error) REMORA_C_NOEXCEPT;
-/// The regions are closed when the queues of the volume are freed as well.
+/// The regions are closed, and a claim ends, when the queues of the volume are freed as well. The
+/// end of a claim blocks for requests to the store.
 REMORA_C_EXPORT void remora_volume_free(remora_volume* volume) REMORA_C_NOEXCEPT;
 
 /// Never blocks.
@@ -124,18 +143,45 @@ REMORA_C_EXPORT int remora_volume_groups(const remora_volume* volume, remora_vol
 REMORA_C_EXPORT uint64_t remora_volume_size_bytes(const remora_volume* volume) REMORA_C_NOEXCEPT;
 /// The rights that the grants carry: bits of remora_rights.
 REMORA_C_EXPORT uint32_t remora_volume_rights(const remora_volume* volume) REMORA_C_NOEXCEPT;
-/// 0 while a group is not connected, as remora_region_connected() says it. Looks at each group.
+/// 0 while a group is not connected, as remora_region_connected() says it. Looks at each group. Of
+/// a mirror that is not claimed, a group is connected from its first read on.
 REMORA_C_EXPORT int remora_volume_connected(const remora_volume* volume) REMORA_C_NOEXCEPT;
 /// As remora_region_settled(), for each group that is open. Tries all groups, and returns the first
-/// error. Errors: REMORA_CONNECTION_LOST (this cannot be known).
+/// error. Of a claimed mirror: returns when its copies are equal. Errors: REMORA_CONNECTION_LOST
+/// (this cannot be known); REMORA_TIMED_OUT.
 REMORA_C_EXPORT int remora_volume_settled(const remora_volume* volume, uint64_t deadline_ns,
                                           remora_error* error) REMORA_C_NOEXCEPT;
+
+/// Makes this handle, with its queues, the one writer of a mirror. Other clients' claims end: no
+/// operation of theirs takes effect any more. Then it makes the bytes equal that a writer before
+/// has left unequal. Blocks: two requests for each group, and a copy of each zone of 1 MiB that may
+/// differ. A thread of the library renews the claim until remora_volume_release(), or until volume
+/// and queues are freed. `options` may be NULL. Errors: REMORA_BUSY with REMORA_REASON_HELD
+/// (another client has the claim: `subject` is its identity; a client that has died loses it after
+/// 10 s); REMORA_ALREADY_EXISTS (this handle has it); REMORA_UNSUPPORTED (a striped volume);
+/// REMORA_INVALID_ARGUMENT (a field); REMORA_STALE_REGION (a group is lost, or another volume has
+/// this name); those of the servers and of the store.
+REMORA_C_EXPORT int remora_volume_claim(const remora_volume* volume,
+                                        const remora_volume_claim_options* options,
+                                        remora_error* error) REMORA_C_NOEXCEPT;
+/// Ends the claim; operations in flight end first. Errors: REMORA_NOT_FOUND (not claimed);
+/// REMORA_ACCESS_REFUSED with REMORA_REASON_FENCED (another client has claimed it); those of the
+/// store, where the claim ends by itself after 10 s.
+REMORA_C_EXPORT int remora_volume_release(const remora_volume* volume,
+                                          remora_error* error) REMORA_C_NOEXCEPT;
+/// 1 while this handle has the claim, and has not noticed another client's. Sends nothing.
+REMORA_C_EXPORT int remora_volume_claimed(const remora_volume* volume) REMORA_C_NOEXCEPT;
 
 /// The synchronous operations. `offset`: bytes from the start of the volume; `length`: 1 byte to
 /// the whole volume. They block until done, at most `deadline_ns` (0: that of the volume) plus two
 /// seconds; one that is cut may take twice that deadline. `memory`: see <remora/c/memory.h>, may be
 /// NULL. Errors: those of the operations of <remora/c/region.h>; their subject has volume, group
 /// and server. Of several failed parts, the error of one; REMORA_INDETERMINATE if any is.
+///
+/// Of a mirror, all but reads and flushes need the claim: REMORA_NO_RIGHT without, and
+/// REMORA_ACCESS_REFUSED with REMORA_REASON_FENCED once another client has it. Reads of other
+/// clients are REMORA_BUSY while a claim is `exclusive`. An operation may take 3 s more for each
+/// server that does not answer. After REMORA_INDETERMINATE the writer makes all copies equal.
 REMORA_C_EXPORT int remora_volume_read(const remora_volume* volume, uint64_t offset, void* into,
                                        size_t length, const remora_memory* memory,
                                        uint64_t deadline_ns, remora_error* error) REMORA_C_NOEXCEPT;
