@@ -7,10 +7,12 @@ import weakref
 from typing import Any, Callable, Self
 
 from . import errors
-from ._native import NULL, UINT64, Buffer, Handle, borrow, closed_error, deadline_ns, lib
+from ._native import (NULL, UINT64, Buffer, Handle, borrow, check, closed_error, deadline_ns, lib,
+                      nanoseconds, new_error)
 from ._ring import Completion, Ring
 from .aio import AsyncQueue
 from .queue import Queue
+from .types import Rights
 
 __all__ = ["Memory"]
 
@@ -34,6 +36,24 @@ class Memory:
         self._idle: list[Ring] = []
         self._unfinished: list[Ring] = []
         self._queues: weakref.WeakSet[Queue | AsyncQueue] = weakref.WeakSet()
+
+    # None of these waits for a server.
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._ask("size_bytes")  # type: ignore[no-any-return]
+
+    @property
+    def rights(self) -> Rights:
+        """The rights of its grants."""
+        return Rights(self._ask("rights"))
+
+    @property
+    def connected(self) -> bool:
+        """False while the engine connects again, and for good once a session has ended; of a volume,
+        while one of its groups is not connected."""
+        return bool(self._ask("connected"))
 
     # Blocking operations.
 
@@ -78,6 +98,13 @@ class Memory:
         the previous value. Values are modulo 2**64. Errors: as compare_swap()."""
         return self._run(lib.remora_queue_fetch_add, deadline, offset, delta & UINT64)
 
+    def settled(self, deadline: float = 10.0) -> None:
+        """Blocks, `deadline` seconds at most, of a volume for each of its open groups, until no
+        operation that has ended as IndeterminateError can take effect any more. Errors:
+        ConnectionLostError (this cannot be known); of a volume, the first of all groups."""
+        error = new_error()
+        check(self._ask("settled", nanoseconds(deadline), error), error)
+
     # Many operations in flight.
 
     def queue(self, depth: int = 64, *, deadline: float | None = None) -> Queue:
@@ -110,6 +137,10 @@ class Memory:
     def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None,
                  _trace: types.TracebackType | None) -> None:
         self.close()
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        """Calls remora_region_... or remora_volume_...: the handle is of one of them."""
+        return self._handle.call(getattr(lib, f"remora_{self._handle.what}_{name}"), *arguments)
 
     # The queues of blocking calls: each call has one for itself while it runs.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._native import Handle, check, ffi, lib, nanoseconds, new_error, sized, text
+from ._native import Handle, check, ffi, lib, new_error, sized, text
 from .memory import Memory
-from .types import RegionInfo, Rights, Transport
+from .types import RegionInfo, Transport
 
 if TYPE_CHECKING:
     from .client import Client
@@ -49,16 +49,6 @@ class Region(Memory):
         return self._name
 
     @property
-    def size(self) -> int:
-        """Bytes."""
-        return self._handle.call(lib.remora_region_size_bytes)  # type: ignore[no-any-return]
-
-    @property
-    def rights(self) -> Rights:
-        """The rights that this grant carries."""
-        return Rights(self._handle.call(lib.remora_region_rights))
-
-    @property
     def transport(self) -> Transport:
         return Transport(self._handle.call(lib.remora_region_transport))
 
@@ -67,11 +57,6 @@ class Region(Memory):
         """Why that transport was chosen."""
         return self._handle.call(  # type: ignore[no-any-return]
             lambda region: text(lib.remora_region_transport_reason(region)))
-
-    @property
-    def connected(self) -> bool:
-        """False while the engine connects again, and for good once the session has ended."""
-        return bool(self._handle.call(lib.remora_region_connected))
 
     @property
     def info(self) -> RegionInfo:
@@ -94,13 +79,6 @@ class Region(Memory):
         made = Handle.made_by("region", "region", self._handle, lib.remora_region_reopen,
                               behind=(same,))
         return Region(self._client, self._name, made, self._spin_ns), bool(same[0])
-
-    def settled(self, deadline: float = 10.0) -> None:
-        """Blocks, `deadline` seconds at most, until no operation that has ended as
-        IndeterminateError can take effect any more. Errors: ConnectionLostError (this cannot be
-        known)."""
-        error = new_error()
-        check(self._handle.call(lib.remora_region_settled, nanoseconds(deadline), error), error)
 
     def __repr__(self) -> str:
         return f"<remora.Region {self._name!r}{' closed' if self._handle.closed else ''}>"
