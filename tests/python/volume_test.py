@@ -78,7 +78,7 @@ def test_it_tells_what_it_is(volume):
     assert volume.rights == remora.Rights.ALL
     info = volume.info
     assert (info.stripe_size, info.group_size, info.group_count, info.width) == (STRIPE, 1 << 20, 3, 3)
-    assert info.transports == {remora.Transport.TCP}
+    assert info.transports == {remora.Transport.TCP} and info.copies == 1
     groups = volume.groups
     assert [group.index for group in groups] == [0, 1, 2]
     assert {group.server for group in groups} == {"s0", "s1", "s2"}
@@ -170,6 +170,87 @@ def test_the_example(cluster, volume):
         assert done.returncode == 0, done.stderr
         assert "767 pages are as written" in done.stdout
         assert f"this is run {run + 1}" in done.stdout
+
+
+def test_a_striped_volume_needs_no_claim(volume):
+    with pytest.raises(remora.UnsupportedError, match="needs no claim"):
+        volume.claim()
+    assert not volume.claimed
+
+
+@pytest.fixture(scope="module")
+def mirror_uri(cluster):
+    made = f"{cluster.uri}/mirror"
+    done = remora_command("volume", "create", made, "--size", "1MiB", "--group", "1MiB",
+                          "--stripe", "4KiB", "--width", "1", "--kind", "mirror:2")
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def test_a_mirror_is_written_under_its_claim(mirror_uri):
+    data = bytes(range(256)) * 48
+    with remora.open_volume(mirror_uri) as mirror, remora.open_volume(mirror_uri) as other:
+        assert mirror.info.copies == 2 and not mirror.claimed
+        with pytest.raises(remora.NoRightError):
+            mirror.write(0, data)
+        with mirror.claim(identity="the first") as claimed:
+            assert claimed is mirror and mirror.claimed
+            assert mirror.write(0, data) == len(data)
+            assert mirror.read(0, len(data)) == other.read(0, len(data)) == data
+            with pytest.raises(remora.AlreadyExistsError):
+                mirror.claim()
+            with pytest.raises(remora.BusyError, match="steal") as caught:
+                other.claim()
+            assert caught.value.reason == remora.Reason.HELD
+            assert caught.value.subject == "the first"
+        assert not mirror.claimed
+        with pytest.raises(remora.NotFoundError):
+            mirror.release()
+        with pytest.raises(remora.InvalidArgumentError, match="identity"):
+            mirror.claim(identity="x" * 201)
+
+
+def test_a_claim_of_a_mirror_and_coroutines(mirror_uri):
+    async def run(mirror):
+        with await asyncio.to_thread(mirror.claim, exclusive=True):
+            async with mirror.async_queue(depth=4) as queue:
+                pages = [bytes([page]) * STRIPE for page in range(12)]
+                await asyncio.gather(*(queue.write(n * STRIPE, page)
+                                       for n, page in enumerate(pages)))
+                found = await asyncio.gather(*(queue.read(n * STRIPE, STRIPE) for n in range(12)))
+                assert found == pages
+
+    with remora.open_volume(mirror_uri) as mirror:
+        asyncio.run(run(mirror))
+        assert not mirror.claimed
+
+
+def test_a_claim_that_another_client_takes(mirror_uri):
+    with remora.open_volume(mirror_uri) as mirror, remora.open_volume(mirror_uri) as other:
+        with pytest.raises(remora.AccessRefusedError) as at_the_end:
+            with mirror.claim():
+                with other.claim(steal=True):
+                    with pytest.raises(remora.AccessRefusedError) as refused:
+                        mirror.write(0, b"late")
+                    assert refused.value.reason == remora.Reason.FENCED
+                    other.write(0, b"good")
+                    assert not mirror.claimed and other.claimed
+        assert at_the_end.value.reason == remora.Reason.FENCED
+        assert mirror.read(0, 4) == b"good"
+        with pytest.raises(ZeroDivisionError):  # and not the error of the release
+            with mirror.claim():
+                with other.claim(steal=True):
+                    raise ZeroDivisionError
+
+
+def test_a_claim_that_ends_within_its_block(mirror_uri):
+    with remora.open_volume(mirror_uri) as mirror:
+        with mirror.claim():
+            mirror.release()
+        with mirror.claim():
+            mirror.close()
+    with remora.open_volume(mirror_uri) as mirror, mirror.claim():
+        mirror.write(0, b"the claim of a closed volume has ended")
 
 
 def test_a_server_that_goes(runtime):

@@ -8,7 +8,8 @@
         print(region.read(4096, 5))
 
 Region has the blocking operations, Region.queue() many in flight, Region.async_queue() coroutines for
-asyncio. open_volume() opens a Volume, which is memory of several servers and has the same operations.
+asyncio. open_volume() opens a Volume, which is memory of several servers and has the same operations;
+a mirror among them is written under its claim: `with volume.claim():`.
 Every error is a remora.Error, of a class for its code, and names the remedy.
 
 The GIL is released in every call of the library, so other Python threads run while one waits or
@@ -28,11 +29,11 @@ from .queue import Queue
 from .region import Region
 from .types import (DrainState, Lifetime, RegionInfo, Removal, Rights, ServerInfo, SessionInfo,
                     Transport, VolumeGroup, VolumeInfo)
-from .volume import Volume, open_volume
+from .volume import Claim, Volume, open_volume
 
-__all__ = ["AsyncQueue", "Client", "Completion", "DrainState", "Lifetime", "Queue", "Region",
-           "RegionInfo", "Removal", "Rights", "ServerInfo", "SessionInfo", "Transport", "Volume",
-           "VolumeGroup", "VolumeInfo", "connect", "open_volume", *_errors]
+__all__ = ["AsyncQueue", "Claim", "Client", "Completion", "DrainState", "Lifetime", "Queue",
+           "Region", "RegionInfo", "Removal", "Rights", "ServerInfo", "SessionInfo", "Transport",
+           "Volume", "VolumeGroup", "VolumeInfo", "connect", "open_volume", *_errors]
 
 #: The version of libremora.so.0.
 __version__ = _text(_lib.remora_version())

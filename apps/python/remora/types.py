@@ -170,8 +170,10 @@ class VolumeInfo:
     width: int
     #: That the grants carry.
     rights: Rights
-    #: Those that open groups use.
+    #: Those that open groups are known to use.
     transports: frozenset[Transport]
+    #: Of each byte. 1: the volume is striped; more: a mirror.
+    copies: int
 
     @classmethod
     def of(cls, info: Any) -> VolumeInfo:
@@ -180,18 +182,19 @@ class VolumeInfo:
                    stripe_size=info.stripe_bytes, group_size=info.group_bytes,
                    group_count=info.group_count, width=info.width, rights=Rights(info.rights),
                    transports=frozenset(each for each in Transport
-                                        if info.transports >> each.value & 1))
+                                        if info.transports >> each.value & 1),
+                   copies=info.copies)
 
 
 @dataclasses.dataclass(frozen=True)
 class VolumeGroup:
-    """A group of a volume as this process has it open."""
+    """A group of a volume as this process has it open. Of a mirror, the server that is read."""
 
     index: int
     #: The name of its server in the cluster.
     server: str
     region: str
-    #: AUTO: it is not open.
+    #: AUTO: it is not open, or not known.
     transport: Transport
     connected: bool
     #: Why it is not open, where the volume is open with `partial`; "": it is open.

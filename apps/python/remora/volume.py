@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import types
 
+from . import errors
 from ._native import NULL, Handle, check, ffi, lib, nanoseconds, new_error, sized
 from .client import open_engine
 from .memory import Memory
 from .types import Rights, Transport, VolumeGroup, VolumeInfo
 
-__all__ = ["Volume", "open_volume"]
+__all__ = ["Claim", "Volume", "open_volume"]
 
 
 def open_volume(uri: str, rights: Rights = Rights.ALL, *, transport: Transport = Transport.AUTO,
@@ -33,10 +35,10 @@ def open_volume(uri: str, rights: Rights = Rights.ALL, *, transport: Transport =
     REMORA_ETCD_CA_FILE and others. The other options are those of connect(), for all servers.
 
     Blocks, also for Ctrl-C: requests to the store, a session for each server, a request for each
-    group. Errors: InvalidArgumentError (URI, an option), NotFoundError (no such volume, a file),
-    BusyError (it is being created or removed), UnsupportedError (a mirror, shm, no libcurl for
-    etcd), ProtocolError (records that do not fit each other), StaleRegionError (a group is lost);
-    those of connect() and Client.open_region().
+    group; those of a mirror come with its first read and its claim. Errors: InvalidArgumentError
+    (URI, an option), NotFoundError (no such volume, a file), BusyError (it is being created or
+    removed), UnsupportedError (shm, no libcurl for etcd), ProtocolError (records that do not fit each
+    other), StaleRegionError (a group is lost); those of connect() and Client.open_region().
     """
     options, error = sized("remora_volume_options"), new_error()
     options.rights = rights
@@ -69,11 +71,23 @@ class Volume(Memory):
     """Remote memory over several servers. Made by open_volume(); close() or `with` ends it.
 
     The operations are those of Region, with its rules for buffers, deadlines, Ctrl-C, threads and
-    errors. One that goes beyond a stripe unit is cut there: its parts are in flight on several
-    servers at once, and when it fails, other parts may have taken effect; it may take twice its
-    deadline. A group is lost with the memory of its server: StaleRegionError, and all other groups
-    continue. Open the volume again after StaleRegionError and ConnectionLostError, and to reach what
-    was added since. Its queues have neither barrier() nor select() nor cancel(): UnsupportedError.
+    errors. One that goes beyond a stripe unit is cut there: when it fails, other parts may have taken
+    effect; it may take twice its deadline. Its queues have neither barrier() nor select() nor
+    cancel(): UnsupportedError.
+
+    Of a striped volume, a group is lost with the memory of its server: StaleRegionError, and all
+    other groups continue. Open the volume again after StaleRegionError and ConnectionLostError, and
+    to reach what was added since.
+
+    A mirror has each byte on several servers, and goes on when one of them is lost. Any number of
+    clients read it; the one that writes claims it first:
+
+        with volume.claim():
+            volume.write(4096, b"hello")
+
+    Without a claim all but reads and flush() is NoRightError; once another client has taken the
+    claim, AccessRefusedError with Reason.FENCED. Other clients' reads are BusyError while a claim is
+    `exclusive`. An operation may take 3 s more for each server that does not answer.
     """
 
     def __init__(self, uri: str, engine: Handle, handle: Handle, spin_ns: int) -> None:
@@ -86,21 +100,6 @@ class Volume(Memory):
     @property
     def name(self) -> str:
         return self.info.name
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self._handle.call(lib.remora_volume_size_bytes)  # type: ignore[no-any-return]
-
-    @property
-    def rights(self) -> Rights:
-        """The rights that its grants carry."""
-        return Rights(self._handle.call(lib.remora_volume_rights))
-
-    @property
-    def connected(self) -> bool:
-        """False while a group is not connected."""
-        return bool(self._handle.call(lib.remora_volume_connected))
 
     @property
     def info(self) -> VolumeInfo:
@@ -118,17 +117,70 @@ class Volume(Memory):
         check(self._handle.call(lib.remora_volume_groups, found, len(found), count, error), error)
         return [VolumeGroup.of(group) for group in found]
 
-    def settled(self, deadline: float = 10.0) -> None:
-        """As Region.settled(), for each group that is open: `deadline` seconds for each. The first
-        error is raised after all groups were tried."""
+    def claim(self, *, steal: bool = False, exclusive: bool = False,
+              identity: str | None = None) -> Claim:
+        """Makes this client the one writer of a mirror, then makes the bytes equal that a writer
+        before has left unequal. It stays the writer until release(), the end of a `with` on the
+        result, or close(); a thread of the library renews the claim.
+
+        steal: also while another client has the claim, whose operations then fail. exclusive: no
+        other client reads meanwhile, and writes take less time. identity: in other clients' errors, up
+        to 200 printable ASCII characters; None: "HOST-PID-RANDOM".
+
+        Blocks, also for Ctrl-C: two requests for each group, and a copy of each MiB that may differ.
+        In asyncio: `await asyncio.to_thread(volume.claim)`. Errors: BusyError with Reason.HELD (another
+        client has the claim: `subject` is its identity; one that has died loses it after 10 s),
+        AlreadyExistsError (this volume has it), UnsupportedError (a striped volume),
+        InvalidArgumentError (identity), StaleRegionError (a group is lost)."""
+        options, error = sized("remora_volume_claim_options"), new_error()
+        options.steal = steal
+        options.exclusive = exclusive
+        text = ffi.NULL if identity is None else ffi.new("char[]", identity.encode())
+        options.identity = text  # the struct has its address only
+        check(self._ask("claim", options, error), error)
+        return Claim(self)
+
+    def release(self) -> None:
+        """Ends the claim; operations in flight end first. Errors: NotFoundError (not claimed),
+        AccessRefusedError with Reason.FENCED (another client has claimed it); those of the store,
+        where the claim ends by itself after 10 s."""
         error = new_error()
-        check(self._handle.call(lib.remora_volume_settled, nanoseconds(deadline), error), error)
+        check(self._ask("release", error), error)
+
+    @property
+    def claimed(self) -> bool:
+        """True while this volume has the claim, and has not noticed another client's."""
+        return bool(self._ask("claimed"))
 
     def close(self) -> None:
-        """Closes its queues, after their operations have ended, and the volume. May be called again.
-        Errors: BusyError (another thread is in a call of one of its queues)."""
+        """Closes its queues, after their operations have ended, and the volume, and ends its claim.
+        May be called again. Errors: BusyError (another thread is in a call of one of its queues)."""
         super().close()
         self._engine.close()
 
     def __repr__(self) -> str:
         return f"<remora.Volume {self._uri!r}{' closed' if self._handle.closed else ''}>"
+
+
+class Claim:
+    """The claim of a mirror, for `with`, whose end releases it. Made by Volume.claim().
+
+    Where another client has taken the claim meanwhile, the end of the block raises
+    AccessRefusedError, unless the block raises something itself.
+    """
+
+    def __init__(self, volume: Volume) -> None:
+        self._volume = volume
+
+    def __enter__(self) -> Volume:
+        return self._volume
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None,
+                 _trace: types.TracebackType | None) -> None:
+        try:
+            self._volume.release()
+        except (errors.ClosedError, errors.NotFoundError):
+            pass  # the block has released it, or closed the volume
+        except errors.Error:
+            if error is None:
+                raise
