@@ -7,40 +7,46 @@ bool memory_is_volume(const char* uri) {
   return strncasecmp(uri, "remora+", strlen("remora+")) == 0;
 }
 
-static int open_region(Memory* memory, const remora_engine* engine, const char* uri,
-                       uint32_t rights, remora_error* error) {
+static int open_region(Memory* memory, const remora_engine* engine, const MemoryOptions* options,
+                       remora_error* error) {
   remora_region_info info = {.size = sizeof info};
-  int code = remora_engine_open_region(engine, uri, rights, &memory->region, error);
+  int code =
+      remora_engine_open_region(engine, options->uri, options->rights, &memory->region, error);
   if (code == REMORA_OK) code = remora_region_info_of(memory->region, &info, error);
   if (code != REMORA_OK) return code;
   memory->size_bytes = info.size_bytes;
   memory->block_bytes = info.block_bytes;
   memory->transports = 1U << (unsigned)remora_region_transport(memory->region);
   memory->rights = remora_region_rights(memory->region);
+  memory->copies = 1;
   memcpy(memory->name, info.name, sizeof memory->name);
   return REMORA_OK;
 }
 
-static int open_volume(Memory* memory, const remora_engine* engine, const char* uri,
-                       uint32_t rights, uint64_t deadline_ns, remora_error* error) {
-  const remora_volume_options options = {
-      .size = sizeof options, .rights = rights, .operation_deadline_ns = deadline_ns};
+static int open_volume(Memory* memory, const remora_engine* engine, const MemoryOptions* options,
+                       remora_error* error) {
+  const remora_volume_options given = {.size = sizeof given,
+                                       .rights = options->rights,
+                                       .operation_deadline_ns = options->deadline_ns,
+                                       .on_event = options->on_event,
+                                       .event_context = options->event_context};
   remora_volume_info info = {.size = sizeof info};
-  int code = remora_engine_open_volume(engine, uri, &options, &memory->volume, error);
+  int code = remora_engine_open_volume(engine, options->uri, &given, &memory->volume, error);
   if (code == REMORA_OK) code = remora_volume_info_of(memory->volume, &info, error);
   if (code != REMORA_OK) return code;
   memory->size_bytes = info.size_bytes;
   memory->block_bytes = info.block_bytes;
   memory->transports = info.transports;
   memory->rights = info.rights;
+  memory->copies = info.copies;
   memcpy(memory->name, info.name, sizeof memory->name);
   return REMORA_OK;
 }
 
-int memory_open(Memory* memory, const remora_engine* engine, const char* uri, uint32_t rights,
-                uint64_t deadline_ns, remora_error* error) {
-  return memory_is_volume(uri) ? open_volume(memory, engine, uri, rights, deadline_ns, error)
-                               : open_region(memory, engine, uri, rights, error);
+int memory_open(Memory* memory, const remora_engine* engine, const MemoryOptions* options,
+                remora_error* error) {
+  return memory_is_volume(options->uri) ? open_volume(memory, engine, options, error)
+                                        : open_region(memory, engine, options, error);
 }
 
 void memory_close(Memory* memory) {

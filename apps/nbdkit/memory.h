@@ -16,16 +16,25 @@ typedef struct Memory {
   uint64_t block_bytes;
   uint32_t transports;  ///< bit 1 << remora_transport for each that it uses
   uint32_t rights;
+  uint32_t copies;  ///< of each byte; more than 1: a mirror
   char name[72];
 } Memory;
+
+typedef struct MemoryOptions {
+  const char* uri;
+  uint32_t rights;
+  // Of a volume; a region has those of the engine.
+  uint64_t deadline_ns;
+  remora_volume_handler on_event;
+  void* event_context;
+} MemoryOptions;
 
 /// Whether `uri` names a volume: "remora+etcd://..." or "remora+file://...".
 bool memory_is_volume(const char* uri);
 
-/// `deadline_ns`: of operations on a volume; a region has that of the engine. Returns a code of
-/// remora_code.
-int memory_open(Memory* memory, const remora_engine* engine, const char* uri, uint32_t rights,
-                uint64_t deadline_ns, remora_error* error);
+/// Returns a code of remora_code.
+int memory_open(Memory* memory, const remora_engine* engine, const MemoryOptions* options,
+                remora_error* error);
 void memory_close(Memory* memory);
 
 int memory_read(const Memory* memory, uint64_t offset, void* into, size_t length,

@@ -54,10 +54,10 @@ static int set_key_file(Options* options, const char* value) {
   return 0;
 }
 
-static int set_readonly(Options* options, const char* value) {
+static int parse_flag(const char* value, bool* flag) {
   const int found = nbdkit_parse_bool(value);
   if (found == -1) return -1;
-  options->readonly = found != 0;
+  *flag = found != 0;
   return 0;
 }
 
@@ -80,15 +80,23 @@ int set_option(Options* options, const char* key, const char* value) {
     return parse_duration(key, value, deadline, &options->deadline_ns);
   if (strcmp(key, "reconnect-for") == 0)
     return parse_duration(key, value, reconnect_for, &options->reconnect_for_ns);
-  if (strcmp(key, "readonly") == 0) return set_readonly(options, value);
+  if (strcmp(key, "readonly") == 0) return parse_flag(value, &options->readonly);
+  if (strcmp(key, "steal") == 0) return parse_flag(value, &options->steal);
+  if (strcmp(key, "exclusive") == 0) return parse_flag(value, &options->exclusive);
   nbdkit_error("unknown parameter '%s': see nbdkit remora --help", key);
   return -1;
 }
 
 int check_options(const Options* options) {
-  if (options->uri != NULL) return 0;
-  nbdkit_error("the parameter uri=remora://HOST/REGION is missing, or that of a volume");
-  return -1;
+  if (options->uri == NULL) {
+    nbdkit_error("the parameter uri=remora://HOST/REGION is missing, or that of a volume");
+    return -1;
+  }
+  if (options->readonly && (options->steal || options->exclusive)) {
+    nbdkit_error("readonly=true claims nothing: leave out steal= and exclusive=");
+    return -1;
+  }
+  return 0;
 }
 
 void free_options(Options* options) {

@@ -14,14 +14,16 @@ typedef struct Options {
   unsigned depth;  ///< of the queue of a connection
   unsigned lanes;
   bool readonly;
+  bool steal;      ///< of a mirror: takes the claim of another client
+  bool exclusive;  ///< of a mirror: no other client reads it
 } Options;
 
 /// Sets one parameter. `value` lives as long as the plugin. Returns 0, or -1: the value is wrong,
 /// and nbdkit has the message.
 int set_option(Options* options, const char* key, const char* value);
 
-/// Called after the last parameter. Returns 0, or -1: the URI is missing, and nbdkit has the
-/// message.
+/// Called after the last parameter. Returns 0, or -1: the URI is missing, or parameters do not fit
+/// each other, and nbdkit has the message.
 int check_options(const Options* options);
 
 /// Frees the memory that set_option() has allocated.

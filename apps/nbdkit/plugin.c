@@ -74,16 +74,18 @@ static int can_write(void* handle) {
   return (device.memory.rights & REMORA_RIGHT_WRITE) != 0 ? 1 : 0;
 }
 
-/// All connections use one session, and this process caches no bytes.
+/// All connections use one session, or one writer of a mirror, and this process caches no bytes. Of
+/// a mirror that is read only, all connections see each write that its writer was told to be done.
 static int can_multi_conn(void* handle) {
   (void)handle;
   return 1;
 }
 
-/// Over tcp and shm zeroes are not sent as bytes.
+/// Over tcp and shm zeroes are not sent as bytes. The transports of a mirror are not known.
 static int zero_is_fast(void* handle) {
   (void)handle;
-  return (device.memory.transports & (1U << REMORA_TRANSPORT_RDMA)) == 0 ? 1 : 0;
+  const uint32_t transports = device.memory.transports;
+  return transports != 0 && (transports & (1U << REMORA_TRANSPORT_RDMA)) == 0 ? 1 : 0;
 }
 
 /// There is no cache to fill: nbdkit then answers success.
@@ -134,7 +136,9 @@ static struct nbdkit_plugin plugin = {
         "reconnect-for=30s         how long requests wait for a server that is gone\n"
         "depth=64                  requests of a connection that are in flight\n"
         "lanes=1                   data paths to the server, 1 to 8\n"
-        "readonly=true             ask for the right to read alone",
+        "readonly=true             ask for the right to read alone; claim no mirror\n"
+        "steal=true                of a mirror: take the claim of another client\n"
+        "exclusive=true            of a mirror: no other client reads it",
     .unload = unload,
     .dump_plugin = dump_plugin,
     .config = config,

@@ -72,16 +72,14 @@ static int attempt_repeatedly(const Connection* connection, const Request* reque
                               remora_error* error) {
   Device* const device = connection->device;
   uint64_t until_ns = 0;
-  if (!device_may_begin(device, &until_ns))
-    return end_unsent(error,
-                      atomic_load(&device->ended)
-                          ? "not sent: a server of the volume is lost; start nbdkit again"
-                          : "not sent: the server did not come back in time, or the client left");
+  if (!device_may_begin(device, &until_ns)) return end_unsent(error, device_refusal(device));
   int code = REMORA_OK;
   do {
     clear(error);
     code = attempt(connection, request, error);
   } while (code != REMORA_OK && device_may_repeat(device, code, &until_ns));
+  if (code == REMORA_OK && request->kind == kRead && !device_keeps_claim(device))
+    return end_unsent(error, device_refusal(device));
   return code;
 }
 

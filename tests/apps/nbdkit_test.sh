@@ -78,6 +78,7 @@ parameters() {
 
 start_server
 bad "an unknown region" 'nosuch.*unknown region' "$(uri nosuch)"
+bad "a claim of a region" 'are for mirrors' "$(uri cache)" steal=true
 run 0 "a region that may be read alone" "$remora" create "$(uri frozen)" --size 1MiB --rights read "${mapped[@]}"
 bad "and is opened for writing" 'readonly=true asks' "$(uri frozen)"
 start_nbdkit "$(uri frozen)" readonly=true
