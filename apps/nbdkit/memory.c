@@ -92,7 +92,10 @@ int memory_settled(const Memory* memory, uint64_t deadline_ns) {
 }
 
 int memory_queue(const Memory* memory, size_t depth, remora_queue** queue) {
-  const remora_queue_options options = {.size = sizeof options, .depth = depth};
+  enum { kMaxMirrorDepth = 1024 };
+  const bool too_deep = memory->copies > 1 && depth > kMaxMirrorDepth;
+  const remora_queue_options options = {.size = sizeof options,
+                                        .depth = too_deep ? kMaxMirrorDepth : depth};
   if (memory->volume != NULL)
     return remora_volume_queue_create(memory->volume, &options, queue, NULL);
   return remora_queue_create(memory->region, &options, queue, NULL);

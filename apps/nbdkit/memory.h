@@ -46,4 +46,5 @@ int memory_flush(const Memory* memory, remora_error* error);
 
 bool memory_connected(const Memory* memory);
 int memory_settled(const Memory* memory, uint64_t deadline_ns);
+/// Of a mirror, a depth beyond that of its queues becomes the greatest one.
 int memory_queue(const Memory* memory, size_t depth, remora_queue** queue);

@@ -212,7 +212,8 @@ REMORA_C_EXPORT int remora_volume_fetch_add(const remora_volume* volume, uint64_
 /// take pieces, notices or many pairs return 0 and take nothing; remora_queue_select(),
 /// remora_queue_barrier() and remora_queue_cancel() return REMORA_UNSUPPORTED. An operation that is
 /// cut ends within twice its deadline plus two seconds. A `memory` must not be freed before the
-/// completion. `options` may be NULL: the defaults. Errors: REMORA_INVALID_ARGUMENT (depth),
+/// completion. The queue of a mirror has a depth of 1 to 1024, and reads and writes by the claim of
+/// the handle. `options` may be NULL: the defaults. Errors: REMORA_INVALID_ARGUMENT (depth),
 /// REMORA_OUT_OF_MEMORY.
 REMORA_C_EXPORT int remora_volume_queue_create(const remora_volume* volume,
                                                const remora_queue_options* options,
