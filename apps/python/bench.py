@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 # Beside this file stands the package's source, without its extension module: PYTHONPATH has the built one.
 sys.path = [folder for folder in sys.path if folder != os.path.dirname(os.path.abspath(__file__))]
@@ -160,7 +161,7 @@ class Redis:
 
 def sides_of(arguments):
     """The socket's child first: Remora's threads come after its fork()."""
-    sides = [Socket(arguments.size)]
+    sides: list[Any] = [Socket(arguments.size)]
     if not importlib.util.find_spec("redis"):
         print("redis-py is left out: python3-redis is not installed")
     elif not shutil.which("redis-server"):
@@ -181,7 +182,8 @@ def main():
     print(f"{arguments.size} bytes a block, median of {arguments.rounds} turns of "
           f"{arguments.seconds:g} s")
     print(f"{'':24}{'one, /s':>12}{'ratio':>8}{f'{AHEAD}, /s':>12}{'ratio':>8}")
-    rates = {(side, way): [] for side in sides for way in ("one", "many")}
+    rates: dict[tuple[Any, str], list[float]] = {
+        (side, way): [] for side in sides for way in ("one", "many")}
     for _ in range(arguments.rounds):
         for side, way in rates:
             rates[side, way].append(rate_of(getattr(side, way), arguments.seconds))

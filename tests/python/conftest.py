@@ -160,17 +160,20 @@ class Child:
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, uri, *arguments], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdin and self.process.stdout and self.process.stderr
+        self.stdin, self.stdout, self.stderr = (self.process.stdin, self.process.stdout,
+                                                self.process.stderr)
 
     def line(self):
         """Its next line. Byte by byte: communicate() would not see what a buffer had read ahead."""
         text = b""
-        while not text.endswith(b"\n") and (byte := os.read(self.process.stdout.fileno(), 1)):
+        while not text.endswith(b"\n") and (byte := os.read(self.stdout.fileno(), 1)):
             text += byte
         return text.decode().strip()
 
     def say(self, line=""):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
+        self.stdin.write(line + "\n")
+        self.stdin.flush()
 
     def end(self):
         """Its exit status, and what it printed to standard output and standard error."""
@@ -197,5 +200,5 @@ def child():
         if each.process.poll() is None:
             each.process.kill()
             each.process.wait()
-        for pipe in (each.process.stdin, each.process.stdout, each.process.stderr):
+        for pipe in (each.stdin, each.stdout, each.stderr):
             pipe.close()

@@ -53,8 +53,9 @@ def test_keys(runtime, tmp_path):
     server = Server(tempfile.mkdtemp(dir=runtime), "auth: keys\nclients:\n" + "".join(
         f"  - {{name: {name}, key: {key}, create: true, admin: {str(name == 'root').lower()}}}\n"
         for name, key in keys.items()))
+    wrong: tuple[dict[str, str], ...] = ({"key_hex": random.randbytes(32).hex()}, {})
     try:
-        for refused in ({"key_hex": random.randbytes(32).hex()}, {}):
+        for refused in wrong:
             error = raised(remora.ConnectionRefusedError, remora.connect, server.uri,
                            client_name="root", **refused)
             assert error.reason == remora.Reason.AUTHENTICATION, error
@@ -242,7 +243,7 @@ def test_a_server_that_does_not_answer(own_server):
         own_server.pause()
         try:
             error = raised(remora.TimedOutError, region.read, 0, 4, deadline=0.2)
-            assert isinstance(error, TimeoutError) and error.server.endswith(f":{own_server.port}")
+            assert error.server.endswith(f":{own_server.port}") and isinstance(error, TimeoutError)
         finally:
             own_server.go_on()
 

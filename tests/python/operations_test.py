@@ -157,9 +157,9 @@ def test_iteration_over_completions(region):
         for completion in queue:
             assert completion.ok and completion.result() == 0
             ended.append(completion.tag)
-            number = next(left, None)
-            if number is not None:
-                queue.write(number * 512, bytes([number]) * 512, tag=number)
+            following = next(left, None)
+            if following is not None:
+                queue.write(following * 512, bytes([following]) * 512, tag=following)
         assert sorted(ended) == list(range(200)) and len(queue) == 0
         assert queue.next_deadline() is None
     for number in range(200):

@@ -45,8 +45,10 @@ def test_a_function_that_is_missing_is_noticed(tmp_path):
 def test_codes_are_those_of_the_header(enumeration, prefix):
     text = (HEADERS / "remora/c/error.h").read_text()
     name = "remora_code" if enumeration is remora.Code else "remora_reason"
-    body = re.search(rf"enum {name} {{(.*?)}};", text, re.DOTALL)[1]
-    found = {entry: int(number) for entry, number in re.findall(rf"{prefix}(\w+) = (\d+)", body)}
+    body = re.search(rf"enum {name} {{(.*?)}};", text, re.DOTALL)
+    assert body
+    found = {entry: int(number)
+             for entry, number in re.findall(rf"{prefix}(\w+) = (\d+)", body[1])}
     assert found == {each.name: each.value for each in enumeration}
 
 
@@ -77,10 +79,12 @@ def test_public_names_have_documents():
 
 def test_types():
     if not importlib.util.find_spec("mypy"):
-        pytest.skip("mypy is not installed")
+        pytest.skip("mypy is not installed: ci/setup.sh test")
     others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    scripts = (PACKAGE / f"{name}.py" for name in ("bench", "build_cffi", "build_wheel"))
     run(sys.executable, "-m", "mypy", "--config-file", PACKAGE / "mypy.ini", "--cache-dir",
-        os.devnull, PACKAGE / "remora", env=others)
+        os.devnull, PACKAGE / "remora", SOURCE / "tests/python", SOURCE / "apps/examples/volume.py",
+        *scripts, env={**others, "MYPYPATH": str(PACKAGE)})
 
 
 PROGRAM = "import remora; print(remora.__file__, remora.__version__)"
