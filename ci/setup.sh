@@ -69,7 +69,7 @@ runtime_packages=(ibverbs-providers)
 # What tests/bench/compare.sh compares with; nothing else needs it.
 bench_packages=(
   libucx-dev ucx-utils libfabric-dev
-  memcached redis-server python3-redis nbdkit nbdkit-plugin-dev fio qemu-utils nvme-cli
+  memcached redis-server python3-redis nbdkit nbdkit-plugin-dev libnbd-bin fio qemu-utils nvme-cli
   jq iproute2 util-linux
 )
 # Packages that bring a daemon which is wanted as a program only, with what starts it at boot.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # One table: Remora beside what one would otherwise use, measured in turn on this machine.
 #
-#   tests/bench/compare.sh [--only shm,tcp,files,nbd,rdma] [--quick | --smoke] [--build build/release] [--list]
+#   tests/bench/compare.sh [--only SECTIONS] [--quick | --smoke] [--build build/release] [--list]
 #
-#   --only SECTIONS   some of shm, tcp, files, nbd, rdma (a guest with Soft-RoCE, by ci/vm/run.sh)
+#   --only SECTIONS   some of shm,tcp,files,nbd,volume,rdma (rdma: a guest with Soft-RoCE, ci/vm/run.sh)
 #   --quick           7 short pairs a row: whether all of it runs, not what it says
 #   --smoke           one pair a row, as short as may be, no table: a line a row that has run
 #   --build DIR       the build tree, relative to the repository (build/release)
@@ -19,11 +19,11 @@ set -euo pipefail
 bench_here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$bench_here/../.."
 
-sections=(shm tcp files nbd rdma) build=build/release list=0 quick=0 smoke=0 inside=0
+sections=(shm tcp files nbd volume rdma) build=build/release list=0 quick=0 smoke=0 inside=0
 while (($#)); do
   case $1 in
     -h | --help) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    --only) IFS=, read -ra sections <<<"${2:?--only shm,tcp,files,nbd,rdma}"; shift ;;
+    --only) IFS=, read -ra sections <<<"${2:?--only shm,tcp,files,nbd,volume,rdma}"; shift ;;
     --build) build=${2:?--build DIR}; shift ;;
     --list) list=1 ;;
     --quick) quick=1 ;;
@@ -41,8 +41,8 @@ export bench_here build list quick smoke inside pairs ms guest_ms
 # shellcheck source=tests/bench/compare/lib.sh
 . "$bench_here/compare/lib.sh"
 for section in "${sections[@]}"; do
-  [[ $section =~ ^(shm|tcp|files|nbd|rdma)$ ]] ||
-    die "there is no section '$section' (shm, tcp, files, nbd, rdma)"
+  [[ $section =~ ^(shm|tcp|files|nbd|volume|rdma)$ ]] ||
+    die "there is no section '$section' (shm, tcp, files, nbd, volume, rdma)"
 done
 ((list)) || check_build
 trap clean_up EXIT

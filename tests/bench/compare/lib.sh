@@ -11,11 +11,11 @@ die() { say "error: $*"; exit 2; }
 
 check_build() {
   local program programs=(tests/bench/ratio_table)
-  if [[ ${sections[*]} == nbd ]]; then
-    programs+=(apps/remora-server)
-  else
-    programs+=(tests/bench/side_remora tests/bench/bench_shm_vs_memcpy)
-  fi
+  case ${sections[*]} in
+    nbd) programs+=(apps/remora-server) ;;
+    volume) programs+=(tests/bench/side_volume tests/bench/side_rebuild tests/bench/side_failover) ;;
+    *) programs+=(tests/bench/side_remora tests/bench/bench_shm_vs_memcpy) ;;
+  esac
   for program in "${programs[@]}"; do
     [[ -x $build/$program ]] ||
       die "there is no $build/$program: cmake --preset release && cmake --build --preset release"
