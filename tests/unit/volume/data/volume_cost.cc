@@ -1,7 +1,7 @@
 // Operations in a loop, which callgrind counts: volume_cost PATH FACE N. The servers' memory is
 // memory of this process. PATH: "region"; "volume" of one group on each of three servers;
-// "volume_rows" of two groups on each, so that a lane changes its region. FACE: "queue" in batches
-// of 32, or "alone".
+// "volume_rows" of two groups on each, so that a lane changes its region. FACE: "queue" for reads
+// in batches of 32, "alone" for synchronous ones; "queue_write" and "alone_write" for writes.
 
 #include <array>
 #include <cstdlib>
@@ -35,14 +35,17 @@ constexpr std::size_t kBytes = 64;
 /// Neighbours in a batch are in different groups, and no neighbours in one.
 std::uint64_t scattered(std::uint64_t sent, std::uint64_t size) { return sent * 37 * 4096 % size; }
 
-template <typename Store>
-void run_queue(const Store& store, std::uint64_t size, std::span<std::byte> into,
+template <bool kWrites, typename Store>
+void run_queue(const Store& store, std::uint64_t size, std::span<std::byte> bytes,
                std::uint64_t times) {
   auto queue = store.queue({.depth = 32}).value();
   const remora::test::Counted counted;
   for (std::uint64_t sent = 0, done = 0; done < times;) {
     for (; sent < times && !queue.full(); ++sent)
-      queue.read(ByteOffset{scattered(sent, size)}, into, sent);
+      if constexpr (kWrites)
+        queue.write(ByteOffset{scattered(sent, size)}, bytes, sent);
+      else
+        queue.read(ByteOffset{scattered(sent, size)}, bytes, sent);
     queue.submit().value();
     for (const auto& completion : queue.wait(32)) {
       if (!completion.ok()) std::abort();
@@ -51,21 +54,33 @@ void run_queue(const Store& store, std::uint64_t size, std::span<std::byte> into
   }
 }
 
-template <typename Store>
-void run_alone(const Store& store, std::uint64_t size, std::span<std::byte> into,
+template <bool kWrites, typename Store>
+void run_alone(const Store& store, std::uint64_t size, std::span<std::byte> bytes,
                std::uint64_t times) {
   const remora::test::Counted counted;
-  for (std::uint64_t i = 0; i < times; ++i)
-    if (!store.read(ByteOffset{scattered(i, size)}, into)) std::abort();
+  for (std::uint64_t i = 0; i < times; ++i) {
+    const ByteOffset at{scattered(i, size)};
+    if constexpr (kWrites) {
+      if (!store.write(at, bytes)) std::abort();
+    } else {
+      if (!store.read(at, bytes)) std::abort();
+    }
+  }
 }
 
 template <typename Store>
 void run(std::string_view face, const Store& store, std::uint64_t size, std::uint64_t times) {
-  std::array<std::byte, kBytes> into{};
+  std::array<std::byte, kBytes> bytes{};
   if (face == "queue")
-    run_queue(store, size, into, times);
+    run_queue<false>(store, size, bytes, times);
+  else if (face == "queue_write")
+    run_queue<true>(store, size, bytes, times);
+  else if (face == "alone")
+    run_alone<false>(store, size, bytes, times);
+  else if (face == "alone_write")
+    run_alone<true>(store, size, bytes, times);
   else
-    run_alone(store, size, into, times);
+    std::abort();
 }
 
 /// `regions` regions on each of `sessions` servers.

@@ -13,7 +13,8 @@ namespace {
 
 struct Added {
   std::string path;  ///< "volume": one group on each of three servers; "volume_rows": two groups
-  std::string face;  ///< "queue": in batches of 32; "alone": one synchronous read
+  std::string face;  ///< "queue": reads in batches of 32, taken, submitted and handed out; "alone":
+                     ///< one synchronous read; "queue_write", "alone_write": the same for writes
   double bound;
 };
 
@@ -39,9 +40,12 @@ INSTANTIATE_TEST_SUITE_P(All, VolumeCost,
                          // Counted: 139, 212, 109. Goal: 120. About 30 in a queue are what three
                          // queues of the engine cost more than one, for each batch. A lane that
                          // changes its region looks it up among those of its queue (Queue::select).
+                         // Writes take the same way as reads.
                          ::testing::Values(Added{"volume", "queue", 150},
+                                           Added{"volume", "queue_write", 150},
                                            Added{"volume_rows", "queue", 220},
-                                           Added{"volume", "alone", 120}),
+                                           Added{"volume", "alone", 120},
+                                           Added{"volume", "alone_write", 120}),
                          [](const auto& test) { return test.param.path + "_" + test.param.face; });
 
 }  // namespace
