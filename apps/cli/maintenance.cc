@@ -45,7 +45,13 @@ void print_report(const volume::MaintenanceReport& report) {
 void add_maintenance_options(CLI::App* command, MaintenanceArguments& arguments) {
   command->add_flag("--steal", arguments.steal, "Take the claim of a program that is alive");
   add_size(command, "--bandwidth", arguments.bytes_per_second_max,
-           "Copy at most so many bytes in a second (no limit)");
+           "Copy at most so many bytes in a second, all groups together (no limit)");
+  command
+      ->add_option(
+          "--parallel", arguments.groups_at_once,
+          "Groups whose copies are made at once (" + std::to_string(arguments.groups_at_once) + ")")
+      ->check(CLI::Range(1U, volume::kGroupsAtOnceMax))
+      ->type_name("N");
 }
 
 volume::MaintenanceOptions maintenance_options(const Globals& globals,
@@ -54,6 +60,7 @@ volume::MaintenanceOptions maintenance_options(const Globals& globals,
   volume::MaintenanceOptions options;
   options.steal = arguments.steal;
   options.bytes_per_second_max = arguments.bytes_per_second_max;
+  options.groups_at_once = arguments.groups_at_once;
   options.step_limit =
       std::max<std::chrono::nanoseconds>(globals.timeout, std::chrono::seconds{30});
   catch_interrupts();

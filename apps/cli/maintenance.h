@@ -15,9 +15,10 @@ namespace remora::apps {
 struct MaintenanceArguments {
   bool steal = false;
   std::uint64_t bytes_per_second_max = 0;
+  std::uint32_t groups_at_once = volume::MaintenanceOptions{}.groups_at_once;
 };
 
-/// --steal and --bandwidth.
+/// --steal, --bandwidth and --parallel.
 void add_maintenance_options(CLI::App* command, MaintenanceArguments& arguments);
 
 /// The options of the work: its progress is drawn, and a signal ends it. `what`: "repair disk".

@@ -95,7 +95,8 @@ is "it says so" has out '^not done: .*outside the failure domains'
 bytes_are_there
 start_member s4
 is "a new server is registered" eventually registered '["s1","s3","s4"]'
-run 0 "repair" "$remora" volume repair "$disk" --bandwidth 1GiB --json
+run 2 "a repair of no group at once" "$remora" volume repair "$disk" --parallel 0
+run 0 "repair" "$remora" volume repair "$disk" --bandwidth 1GiB --parallel 2 --json
 json "all is done" '.left == [] and .members_added == 3'
 run 0 "stat after it" "$remora" volume stat "$disk" --json
 is "it is whole" members_on '["s1","s3","s4"]'

@@ -25,6 +25,7 @@ CopyPace::CopyPace(std::uint64_t bytes_per_second_max, std::function<bool()> sto
       next_{time_.now()} {}
 
 bool CopyPace::wait_for(std::uint64_t bytes) {
+  const remora::detail::MutexLock lock{mutex_};
   if (stop_ && stop_()) return false;
   if (bytes_per_second_max_ == 0) return true;
   for (auto now = time_.now(); now < next_; now = time_.now()) {

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <functional>
 
+#include <remora/mutex.h>
+
 namespace remora::volume::detail {
 
-/// One thread.
+/// One limit for all threads that copy. Thread-safe.
 class CopyPace {
  public:
   using Clock = std::chrono::steady_clock;
@@ -20,17 +22,19 @@ class CopyPace {
   [[nodiscard]] static Time real_time();
 
   /// `bytes_per_second_max`: 0 is no limit. `stop` may be empty; it is asked before each copy, and
-  /// while a copy waits.
+  /// while a copy waits, one call at a time.
   CopyPace(std::uint64_t bytes_per_second_max, std::function<bool()> stop, Time time = real_time());
 
-  /// Waits until `bytes` more may be copied. False: `stop` has said so.
+  /// Waits until `bytes` more may be copied; other threads wait behind this one. False: `stop` has
+  /// said so.
   [[nodiscard]] bool wait_for(std::uint64_t bytes);
 
  private:
   const std::uint64_t bytes_per_second_max_;
   const std::function<bool()> stop_;
   const Time time_;
-  Clock::time_point next_;  ///< from then on the next copy may begin
+  remora::detail::Mutex mutex_;
+  Clock::time_point next_ REMORA_GUARDED_BY(mutex_);  ///< from then on the next copy may begin
 };
 
 }  // namespace remora::volume::detail

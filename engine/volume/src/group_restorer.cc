@@ -12,6 +12,8 @@
 
 namespace remora::volume::detail {
 
+using remora::detail::MutexLock;
+
 namespace {
 
 constexpr int kTries = 3;
@@ -47,9 +49,24 @@ GroupRestorer::GroupRestorer(ClaimedVolume& volume, MemberRegions& regions,
     : volume_{volume},
       regions_{regions},
       layout_{layout},
-      servers_{layout.servers_for_members()},
       options_{options},
-      pace_{pace} {}
+      pace_{pace},
+      servers_{layout.servers_for_members()} {}
+
+void GroupRestorer::expect_bytes(std::uint64_t bytes) {
+  const MutexLock lock{mutex_};
+  all_bytes_ += bytes;
+}
+
+MaintenanceReport GroupRestorer::report() const {
+  const MutexLock lock{mutex_};
+  return report_;
+}
+
+bool GroupRestorer::lacks_room(const Failure& failure) noexcept {
+  return failure.error.code() == Code::kLimitExceeded &&
+         failure.error.operation() == "room for a copy";
+}
 
 std::uint32_t GroupRestorer::missing(std::uint32_t group) const {
   const std::uint32_t copies = volume_.volume().copies;
@@ -60,6 +77,7 @@ Managed<void> GroupRestorer::restore(std::uint32_t group) {
   while (missing(group) != 0) {
     auto added = add(group, {.kept = servers_of_members(volume_.group(group), {})});
     if (!added) return added;
+    const MutexLock lock{mutex_};
     ++report_.members_added;
   }
   return {};
@@ -92,6 +110,7 @@ Managed<void> GroupRestorer::move(std::uint32_t group, const std::string& region
   wanted.excluded.push_back(leaving->server);
   if (auto added = add(group, wanted); !added) return added;
   if (auto removed = remove(group, *leaving); !removed) return removed;
+  const MutexLock lock{mutex_};
   ++report_.members_moved;
   return {};
 }
@@ -103,13 +122,14 @@ Managed<void> GroupRestorer::add(std::uint32_t group, const Wanted& wanted) {
   if (!properties) return tl::unexpected<Failure>{properties.error()};
   std::optional<Failure> last;
   for (int round = 0; round < kTries; ++round) {
-    const auto server = choose(wanted);
+    const auto server = reserve(wanted);
     if (!server) break;
     auto built = build(group, *server, *properties);
     if (built || built.error().error.code() == Code::kCancelled) return built;
-    failed_.insert(servers_[*server].name);
     last = built.error();
     if (!volume_.claimed()) break;
+    const MutexLock lock{mutex_};
+    failed_.insert(server->name);
   }
   if (last) return tl::unexpected<Failure>{*last};
   const std::string room = config::format_size(region_bytes_of(volume_.volume()));
@@ -118,18 +138,29 @@ Managed<void> GroupRestorer::add(std::uint32_t group, const Wanted& wanted) {
       "no server has " + room + " free outside the failure domains of the group's other copies");
 }
 
-std::optional<std::size_t> GroupRestorer::choose(const Wanted& wanted) const {
+std::optional<ServerRecord> GroupRestorer::reserve(const Wanted& wanted) {
   ReplacementRequest request{.region_bytes = region_bytes_of(volume_.volume()),
                              .kept = wanted.kept,
                              .excluded = wanted.excluded,
                              .allow_same_domain = volume_.volume().allow_same_domain};
+  for (std::uint32_t i = 0; i < volume_.group_count(); ++i)
+    if (volume_.group_open(i)) request.sets.push_back(servers_of_members(volume_.group(i), {}));
+  const MutexLock lock{mutex_};
   request.excluded.insert(request.excluded.end(), failed_.begin(), failed_.end());
   if (!wanted.target.empty())
     for (const ServerRecord& server : servers_)
       if (server.name != wanted.target) request.excluded.push_back(server.name);
-  for (std::uint32_t i = 0; i < volume_.group_count(); ++i)
-    if (volume_.group_open(i)) request.sets.push_back(servers_of_members(volume_.group(i), {}));
-  return place_replacement(servers_, request);
+  const auto chosen = place_replacement(servers_, request);
+  if (!chosen) return std::nullopt;
+  ServerRecord& server = servers_[*chosen];
+  server.pool_free_bytes -= std::min(server.pool_free_bytes, request.region_bytes);
+  return server;
+}
+
+void GroupRestorer::give_back(const std::string& server) {
+  const MutexLock lock{mutex_};
+  for (ServerRecord& each : servers_)
+    if (each.name == server) each.pool_free_bytes += region_bytes_of(volume_.volume());
 }
 
 /// The access list of the volume's regions, from one that can be asked.
@@ -144,14 +175,13 @@ Managed<RegionSpec> GroupRestorer::spec_for(std::uint32_t group) {
   return spec;
 }
 
-Managed<void> GroupRestorer::build(std::uint32_t group, std::size_t server,
+Managed<void> GroupRestorer::build(std::uint32_t group, const ServerRecord& server,
                                    const RegionSpec& spec) {
-  const auto member =
-      regions_.make(servers_[server], region_spec_of(volume_.volume(), group, spec));
-  if (!member) return tl::unexpected<Failure>{member.error()};
-  const std::uint64_t bytes = region_bytes_of(volume_.volume());
-  std::uint64_t& free = servers_[server].pool_free_bytes;
-  free -= std::min(free, bytes);
+  const auto member = regions_.make(server, region_spec_of(volume_.volume(), group, spec));
+  if (!member) {
+    give_back(server.name);
+    return tl::unexpected<Failure>{member.error()};
+  }
   const std::string where =
       name_of_group(volume_, group) + ", new copy on server " + member->server;
   if (const Status added = volume_.add_syncing(group, *member, until()); !added) {
@@ -171,10 +201,8 @@ Managed<void> GroupRestorer::build(std::uint32_t group, std::size_t server,
 }
 
 Managed<void> GroupRestorer::copy(std::uint32_t group, const std::string& server) {
-  ZoneCopier copier{volume_, group, pace_, options_.step_limit, [&](std::uint32_t zones) {
-                      report_.bytes_copied += kZoneBytes;
-                      tell(group, server, zones);
-                    }};
+  ZoneCopier copier{volume_, group, pace_, options_.step_limit,
+                    [&](std::uint32_t zones) { count_zone(group, server, zones); }};
   if (const Status copied = copier.run(options_.zones_at_once); !copied)
     return failure(copied.error(), name_of_group(volume_, group) + ", copy to server " + server);
   return {};
@@ -194,8 +222,7 @@ Status GroupRestorer::discard(const Member& member) {
   const Status removed =
       regions_.remove(member.server, layout_.addresses_of(member), member.region);
   if (!removed) return removed;
-  for (ServerRecord& server : servers_)
-    if (server.name == member.server) server.pool_free_bytes += region_bytes_of(volume_.volume());
+  give_back(member.server);
   return {};
 }
 
@@ -207,11 +234,16 @@ Managed<void> GroupRestorer::remove(std::uint32_t group, const Member& member) {
   if (const Status settled = volume_.settle_promotion(group, until()); !settled)
     return failure(settled.error(), where);
   // One that stays is found by its name in the next repair.
-  if (discard(member)) ++report_.regions_removed;
+  if (!discard(member)) return {};
+  const MutexLock lock{mutex_};
+  ++report_.regions_removed;
   return {};
 }
 
-void GroupRestorer::tell(std::uint32_t group, const std::string& server, std::uint32_t zones) {
+void GroupRestorer::count_zone(std::uint32_t group, const std::string& server,
+                               std::uint32_t zones) {
+  const MutexLock lock{mutex_};
+  report_.bytes_copied += kZoneBytes;
   if (!options_.progress) return;
   options_.progress({.work = "group " + std::to_string(group) + " on " + server + ", " +
                              std::to_string(zones) + " of " + std::to_string(volume_.zone_count()) +

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <remora/engine/region.h>
+#include <remora/mutex.h>
 #include <remora/result.h>
 #include <remora/volume/cluster.h>
 #include <remora/volume/maintenance.h>
@@ -25,7 +26,8 @@
 namespace remora::volume::detail {
 
 /// Adds members (rules 25 and 26 of docs/volumes.md), moves them, and removes those that are too
-/// many. A member that could not be completed is removed again, with its region. One thread.
+/// many. A member that could not be completed is removed again, with its region. Several threads
+/// may work at once, each on a group of its own.
 class GroupRestorer {
  public:
   /// All are borrowed. `layout`: read after the claim; for the servers.
@@ -44,9 +46,11 @@ class GroupRestorer {
                      const std::vector<std::string>& excluded);
 
   /// For the progress: the bytes that the work will copy.
-  void expect_bytes(std::uint64_t bytes) { all_bytes_ += bytes; }
-  [[nodiscard]] const MaintenanceReport& report() const noexcept { return report_; }
+  void expect_bytes(std::uint64_t bytes);
+  [[nodiscard]] MaintenanceReport report() const;
   [[nodiscard]] std::uint32_t missing(std::uint32_t group) const;
+  /// Whether no server had the room: one that another group leaves may have it later.
+  [[nodiscard]] static bool lacks_room(const Failure& failure) noexcept;
 
  private:
   struct Wanted {
@@ -57,16 +61,21 @@ class GroupRestorer {
   /// Adds one member, on up to kTries servers.
   Managed<void> add(std::uint32_t group, const Wanted& wanted);
   /// Makes the region, copies, and makes the member in sync.
-  Managed<void> build(std::uint32_t group, std::size_t server, const RegionSpec& spec);
+  Managed<void> build(std::uint32_t group, const ServerRecord& server, const RegionSpec& spec);
   Managed<void> copy(std::uint32_t group, const std::string& server);
   void give_up(std::uint32_t group, const Member& member);
   Managed<void> remove(std::uint32_t group, const Member& member);
-  [[nodiscard]] std::optional<std::size_t> choose(const Wanted& wanted) const;
+  /// Chooses a server, and takes the region's bytes off what it has free, so that no other group
+  /// counts on them.
+  [[nodiscard]] std::optional<ServerRecord> reserve(const Wanted& wanted);
+  /// The region is not there, or is removed again.
+  void give_back(const std::string& server);
   Managed<RegionSpec> spec_for(std::uint32_t group);
   [[nodiscard]] ClaimedVolume::Time until() const {
     return std::chrono::steady_clock::now() + options_.step_limit;
   }
-  void tell(std::uint32_t group, const std::string& server, std::uint32_t zones);
+  /// One more zone was copied, `zones` of the group.
+  void count_zone(std::uint32_t group, const std::string& server, std::uint32_t zones);
 
   /// Removes the region of a member that the group does not have any more.
   Status discard(const Member& member);
@@ -74,13 +83,15 @@ class GroupRestorer {
   ClaimedVolume& volume_;
   MemberRegions& regions_;
   const VolumeLayout& layout_;
-  /// Those that may get members. Their free bytes count the regions that were made here.
-  std::vector<ServerRecord> servers_;
   const MaintenanceOptions& options_;
   CopyPace& pace_;
-  std::set<std::string> failed_;  ///< servers that could not take a member
-  MaintenanceReport report_;
-  std::uint64_t all_bytes_ = 0;
+  mutable remora::detail::Mutex mutex_;
+  /// Those that may get members. Their free bytes count the regions that were made here.
+  std::vector<ServerRecord> servers_ REMORA_GUARDED_BY(mutex_);
+  /// Servers that could not take a member.
+  std::set<std::string> failed_ REMORA_GUARDED_BY(mutex_);
+  MaintenanceReport report_ REMORA_GUARDED_BY(mutex_);
+  std::uint64_t all_bytes_ REMORA_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace remora::volume::detail

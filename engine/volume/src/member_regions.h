@@ -16,7 +16,7 @@
 
 namespace remora::volume::detail {
 
-/// One thread. Each function blocks, at most for the engine's limits on control requests.
+/// Thread-safe. Each function blocks, at most for the engine's limits on control requests.
 class MemberRegions {
  public:
   virtual ~MemberRegions() = default;

@@ -14,6 +14,7 @@ Result<Session> MemberServers::connect_one(const std::string& address) const {
 
 Result<Session> MemberServers::connect(const std::string& server,
                                        const std::vector<std::string>& addresses) {
+  const remora::detail::MutexLock lock{mutex_};
   if (const auto found = sessions_.find(server); found != sessions_.end()) return found->second;
   Result<Session> session{Error{Code::kNotFound, "address of a server"}.with_subject(server)};
   for (const std::string& address : addresses) {

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include <remora/engine/engine.h>
+#include <remora/mutex.h>
 #include <remora/result.h>
 #include <remora/volume/records.h>
 
 namespace remora::volume {
 
 /// Tries each server once: one that cannot be reached costs its time limit once, however many
-/// groups it has. One thread.
+/// groups it has. Thread-safe: while a server is tried, other threads wait.
 class MemberServers {
  public:
   explicit MemberServers(const Engine& engine) : engine_{engine} {}
@@ -27,7 +28,8 @@ class MemberServers {
   Result<Session> connect_one(const std::string& address) const;
 
   const Engine& engine_;
-  std::map<std::string, Result<Session>, std::less<>> sessions_;
+  remora::detail::Mutex mutex_;
+  std::map<std::string, Result<Session>, std::less<>> sessions_ REMORA_GUARDED_BY(mutex_);
 };
 
 }  // namespace remora::volume

@@ -1,6 +1,7 @@
 #include "mirror_work.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -34,7 +35,10 @@ MirrorWork::MirrorWork(ClaimedVolume& volume, MemberRegions& regions, const Volu
     : volume_{volume},
       regions_{regions},
       layout_{layout},
-      pace_{options.bytes_per_second_max, options.stop},
+      groups_at_once_{std::clamp(options.groups_at_once, 1U, kGroupsAtOnceMax)},
+      jobs_{[this](const Failure& failed) { return ending(failed); }},
+      pace_{options.bytes_per_second_max,
+            [this, stop = options.stop] { return jobs_.ended() || (stop && stop()); }},
       restorer_{volume, regions, layout, options, pace_} {
   report_.groups = volume.group_count();
 }
@@ -47,14 +51,57 @@ MaintenanceReport MirrorWork::report() const {
 
 std::uint64_t MirrorWork::bytes_of_group() const { return volume_.zone_count() * kZoneBytes; }
 
-Managed<void> MirrorWork::note(Managed<void> done) {
-  if (done) return done;
-  if (done.error().error.code() == Code::kCancelled) return done;
-  if (!volume_.claimed())
-    return failure(
-        Error{Code::kStaleRegion, "claim of a volume"}.with_subject(volume_.volume().name),
-        "another client has claimed the volume meanwhile: " + describe(done.error()));
-  report_.left.push_back(describe(done.error()));
+std::optional<Failure> MirrorWork::ending(const Failure& failed) const {
+  if (failed.error.code() == Code::kCancelled) return failed;
+  if (volume_.claimed()) return std::nullopt;
+  return Failure{Error{Code::kStaleRegion, "claim of a volume"}.with_subject(volume_.volume().name),
+                 "another client has claimed the volume meanwhile: " + describe(failed)};
+}
+
+Managed<void> MirrorWork::run(const std::vector<GroupJobs::Job>& jobs) {
+  GroupJobs::Failures failures(jobs.size());
+  std::vector<std::size_t> chosen(jobs.size());
+  std::iota(chosen.begin(), chosen.end(), std::size_t{0});
+  for (std::size_t at_once = groups_at_once_; !chosen.empty(); at_once = 1) {
+    if (auto done = jobs_.run(jobs, chosen, at_once, failures); !done) return done;
+    std::vector<std::size_t> again;
+    for (const std::size_t index : chosen)
+      if (failures[index] && GroupRestorer::lacks_room(*failures[index])) again.push_back(index);
+    // Another group may have left the room meanwhile; if none has, there is none.
+    if (at_once == 1 && again.size() == chosen.size()) break;
+    chosen = std::move(again);
+  }
+  for (const std::optional<Failure>& failure : failures)
+    if (failure) report_.left.push_back(describe(*failure));
+  return {};
+}
+
+Managed<void> MirrorWork::run_moves(const std::vector<PlannedMove>& moves,
+                                    const std::vector<std::string>& excluded) {
+  restorer_.expect_bytes(moves.size() * bytes_of_group());
+  std::vector<std::vector<PlannedMove>> by_group;  // a group has one syncing member at a time
+  for (const PlannedMove& move : moves) {
+    const auto found = std::find_if(by_group.begin(), by_group.end(), [&](const auto& each) {
+      return each.front().group == move.group;
+    });
+    if (found == by_group.end())
+      by_group.push_back({move});
+    else
+      found->push_back(move);
+  }
+  std::vector<GroupJobs::Job> jobs;
+  for (const std::vector<PlannedMove>& of_group : by_group)
+    jobs.emplace_back([this, &of_group, &excluded] { return carry_out(of_group, excluded); });
+  return run(jobs);
+}
+
+Managed<void> MirrorWork::carry_out(const std::vector<PlannedMove>& moves,
+                                    const std::vector<std::string>& excluded) {
+  for (const PlannedMove& move : moves)
+    if (auto moved = restorer_.move(static_cast<std::uint32_t>(move.group), move.region,
+                                    move.target, excluded);
+        !moved)
+      return moved;
   return {};
 }
 
@@ -78,17 +125,19 @@ std::string MirrorWork::why_closed(std::uint32_t group) const {
 }
 
 Managed<void> MirrorWork::restore_copies() {
-  for (std::uint32_t i = 0; i < volume_.group_count(); ++i)
-    if (volume_.group_open(i)) restorer_.expect_bytes(restorer_.missing(i) * bytes_of_group());
+  std::vector<GroupJobs::Job> jobs;
   for (std::uint32_t i = 0; i < volume_.group_count(); ++i) {
     if (!volume_.group_open(i)) {
       report_.left.push_back(why_closed(i));
       continue;
     }
-    if (auto trimmed = note(restorer_.trim(i, layout_.draining)); !trimmed) return trimmed;
-    if (auto restored = note(restorer_.restore(i)); !restored) return restored;
+    restorer_.expect_bytes(restorer_.missing(i) * bytes_of_group());
+    jobs.emplace_back([this, i]() -> Managed<void> {
+      if (auto trimmed = restorer_.trim(i, layout_.draining); !trimmed) return trimmed;
+      return restorer_.restore(i);
+    });
   }
-  return {};
+  return run(jobs);
 }
 
 Managed<void> MirrorWork::empty_server(const std::string& server) {
@@ -98,32 +147,19 @@ Managed<void> MirrorWork::empty_server(const std::string& server) {
     for (const Member& member : volume_.group(i).members)
       if (member.server == server) moves.push_back({i, member.region, {}});
   }
-  restorer_.expect_bytes(moves.size() * bytes_of_group());
-  for (const PlannedMove& move : moves)
-    if (auto moved = note(restorer_.move(static_cast<std::uint32_t>(move.group), move.region,
-                                         move.target, {server}));
-        !moved)
-      return moved;
-  return {};
+  return run_moves(moves, {server});
 }
 
 Managed<void> MirrorWork::rebalance() {
   std::vector<GroupRecord> groups;
   for (std::uint32_t i = 0; i < volume_.group_count(); ++i)
     if (volume_.group_open(i)) groups.push_back(volume_.group(i));
-  const std::vector<PlannedMove> moves =
-      plan_moves({.groups = groups,
-                  .servers = layout_.servers,
-                  .draining = layout_.draining,
-                  .region_bytes = mirror_region_bytes(volume_.volume().group_bytes),
-                  .allow_same_domain = volume_.volume().allow_same_domain});
-  restorer_.expect_bytes(moves.size() * bytes_of_group());
-  for (const PlannedMove& move : moves)
-    if (auto moved = note(
-            restorer_.move(static_cast<std::uint32_t>(move.group), move.region, move.target, {}));
-        !moved)
-      return moved;
-  return {};
+  return run_moves(plan_moves({.groups = groups,
+                               .servers = layout_.servers,
+                               .draining = layout_.draining,
+                               .region_bytes = mirror_region_bytes(volume_.volume().group_bytes),
+                               .allow_same_domain = volume_.volume().allow_same_domain}),
+                   {});
 }
 
 }  // namespace remora::volume::detail

@@ -1,9 +1,11 @@
 #pragma once
 
-/// The work on a claimed mirror, group by group.
+/// The work on a claimed mirror: its groups, several at once.
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <remora/volume/cluster.h>
@@ -12,6 +14,7 @@
 
 #include "claimed_volume.h"
 #include "copy_pace.h"
+#include "group_jobs.h"
 #include "group_restorer.h"
 #include "member_regions.h"
 #include "move_plan.h"
@@ -19,7 +22,8 @@
 namespace remora::volume::detail {
 
 /// One command's work. A group that fails is named in the report, and the others go on; the work
-/// ends at a cancellation, and when the claim is lost. One thread.
+/// ends at a cancellation, and when the claim is lost: then no group is begun any more, and copies
+/// that are not complete are removed. One caller.
 class MirrorWork {
  public:
   /// All are borrowed. `layout` must have been read after the claim.
@@ -40,8 +44,15 @@ class MirrorWork {
   [[nodiscard]] MaintenanceReport report() const;
 
  private:
-  /// Ends the work, or notes what has failed.
-  Managed<void> note(Managed<void> done);
+  /// Carries out a job for each of some groups, and notes what has failed.
+  Managed<void> run(const std::vector<GroupJobs::Job>& jobs);
+  /// A job for each group that has moves. No server in `excluded` gets a member.
+  Managed<void> run_moves(const std::vector<PlannedMove>& moves,
+                          const std::vector<std::string>& excluded);
+  Managed<void> carry_out(const std::vector<PlannedMove>& moves,
+                          const std::vector<std::string>& excluded);
+  /// The failure with which the work ends because of this one.
+  [[nodiscard]] std::optional<Failure> ending(const Failure& failed) const;
   [[nodiscard]] std::uint64_t bytes_of_group() const;
   /// A sentence about a group that the claim could not open.
   [[nodiscard]] std::string why_closed(std::uint32_t group) const;
@@ -49,6 +60,8 @@ class MirrorWork {
   ClaimedVolume& volume_;
   MemberRegions& regions_;
   const VolumeLayout& layout_;
+  const std::size_t groups_at_once_;
+  GroupJobs jobs_;
   CopyPace pace_;
   GroupRestorer restorer_;
   MaintenanceReport report_;

@@ -16,7 +16,7 @@
 namespace remora::volume::detail {
 
 /// Several zones at once, each on a thread of its own (`remora-rebuild`): while one reads from the
-/// primary, another writes to the new member. One copy.
+/// primary, another writes to the new member. One copy; several copies may share a pace.
 class ZoneCopier {
  public:
   /// All are borrowed. `told` gets the number of zones that are done, in their order, one call at a
@@ -40,8 +40,8 @@ class ZoneCopier {
   const std::uint32_t group_;
   const std::chrono::nanoseconds step_limit_;
   const std::function<void(std::uint32_t)> told_;
+  CopyPace& pace_;
   remora::detail::Mutex mutex_;
-  CopyPace& pace_ REMORA_GUARDED_BY(mutex_);
   std::uint32_t next_ REMORA_GUARDED_BY(mutex_) = 0;
   std::uint32_t done_ REMORA_GUARDED_BY(mutex_) = 0;
   Status failure_ REMORA_GUARDED_BY(mutex_);

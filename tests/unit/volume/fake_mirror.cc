@@ -108,15 +108,34 @@ std::uint32_t FakeMirror::group_count() const noexcept {
 }
 
 Status FakeMirror::confirm() {
-  if (claimed_) return {};
+  if (claimed()) return {};
   return Error{Code::kAccessRefused, "claim of a volume"};
 }
 
 bool FakeMirror::group_open(std::uint32_t group) const {
+  const std::lock_guard lock{mutex_};
   return !closed_.contains(group) && !layout_.groups[group].members.empty();
 }
 
-GroupRecord FakeMirror::group(std::uint32_t group) const { return layout_.groups[group]; }
+GroupRecord FakeMirror::group(std::uint32_t group) const {
+  const std::lock_guard lock{mutex_};
+  return layout_.groups[group];
+}
+
+bool FakeMirror::claimed() const noexcept {
+  const std::lock_guard lock{mutex_};
+  return claimed_;
+}
+
+void FakeMirror::lose_claim() {
+  const std::lock_guard lock{mutex_};
+  claimed_ = false;
+}
+
+std::size_t FakeMirror::step_count() const {
+  const std::lock_guard lock{mutex_};
+  return steps.size();
+}
 
 Status FakeMirror::step(const std::string& name) {
   if (before_step)
@@ -132,6 +151,7 @@ const std::string& FakeMirror::server_of(std::uint32_t group, const std::string&
 }
 
 Status FakeMirror::add_syncing(std::uint32_t group, const Member& member, Time /*until*/) {
+  const std::lock_guard lock{mutex_};
   if (const Status taken = step("add " + std::to_string(group) + " " + member.server); !taken)
     return taken;
   auto next = detail::with_syncing(layout_.groups[group], member);
@@ -141,6 +161,7 @@ Status FakeMirror::add_syncing(std::uint32_t group, const Member& member, Time /
 }
 
 Status FakeMirror::copy_zone(std::uint32_t group, std::uint32_t zone, Time /*until*/) {
+  const std::lock_guard lock{mutex_};
   if (const Status taken = step("copy " + std::to_string(group) + "/" + std::to_string(zone));
       !taken)
     return taken;
@@ -151,6 +172,7 @@ Status FakeMirror::copy_zone(std::uint32_t group, std::uint32_t zone, Time /*unt
 }
 
 Status FakeMirror::make_in_sync(std::uint32_t group, Time /*until*/) {
+  const std::lock_guard lock{mutex_};
   if (const Status taken = step("in sync " + std::to_string(group)); !taken) return taken;
   auto next = detail::with_in_sync(layout_.groups[group]);
   if (!next) return next.error();
@@ -159,6 +181,7 @@ Status FakeMirror::make_in_sync(std::uint32_t group, Time /*until*/) {
 }
 
 Status FakeMirror::remove_member(std::uint32_t group, const std::string& region, Time /*until*/) {
+  const std::lock_guard lock{mutex_};
   if (const Status taken = step("remove " + std::to_string(group) + " " + server_of(group, region));
       !taken)
     return taken;
@@ -169,6 +192,7 @@ Status FakeMirror::remove_member(std::uint32_t group, const std::string& region,
 }
 
 Status FakeMirror::settle_promotion(std::uint32_t group, Time /*until*/) {
+  const std::lock_guard lock{mutex_};
   if (!layout_.groups[group].promoting) return {};
   if (const Status taken = step("promoted " + std::to_string(group)); !taken) return taken;
   auto next = detail::with_promotion_ended(layout_.groups[group]);
@@ -178,6 +202,7 @@ Status FakeMirror::settle_promotion(std::uint32_t group, Time /*until*/) {
 }
 
 Managed<Member> FakeMirror::make(const ServerRecord& server, const RegionSpec& spec) {
+  const std::lock_guard lock{mutex_};
   if (const Status taken = step("make on " + server.name); !taken)
     return tl::unexpected<Failure>{Failure{taken.error()}};
   regions_[spec.name] = {server.name, std::vector<std::uint64_t>(zones_, 0), {}};
@@ -190,6 +215,7 @@ Managed<Member> FakeMirror::make(const ServerRecord& server, const RegionSpec& s
 
 Result<RegionInfo> FakeMirror::stat(const Member& member,
                                     const std::vector<std::string>& /*addresses*/) {
+  const std::lock_guard lock{mutex_};
   if (!regions_.contains(member.region)) return Error{Code::kUnknownRegion, "stat"};
   return RegionInfo{.name = member.region};
 }
@@ -197,6 +223,7 @@ Result<RegionInfo> FakeMirror::stat(const Member& member,
 Result<std::vector<std::string>> FakeMirror::list(const std::string& server,
                                                   const std::vector<std::string>& /*addresses*/,
                                                   std::string_view prefix) {
+  const std::lock_guard lock{mutex_};
   std::vector<std::string> names;
   for (const auto& [name, contents] : regions_)
     if (contents.server == server && name.starts_with(prefix)) names.push_back(name);
@@ -213,6 +240,7 @@ Result<detail::MemberHeader> FakeMirror::read_header(const std::string& /*server
 
 Status FakeMirror::remove(const std::string& server, const std::vector<std::string>& /*addresses*/,
                           const std::string& region) {
+  const std::lock_guard lock{mutex_};
   if (const Status taken = step("delete on " + server); !taken) return taken;
   regions_.erase(region);
   return {};

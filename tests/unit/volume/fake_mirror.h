@@ -1,10 +1,12 @@
 #pragma once
 
 /// A claimed mirror and its servers without a network: each step is noted, and can fail or crash.
+/// Thread-safe: one step at a time.
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +30,9 @@ class FakeMirror final : public detail::ClaimedVolume, public detail::MemberRegi
 
   /// Called before each step, with its name; may throw Crash. Not ok: the step fails so.
   std::function<Status(std::string_view step)> before_step{};
-  /// The steps that were taken, such as "copy 0/1".
+  /// The steps that were taken, such as "copy 0/1". Read while no thread works.
   std::vector<std::string> steps{};
+  [[nodiscard]] std::size_t step_count() const;
 
   [[nodiscard]] const VolumeLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] VolumeLayout& layout() noexcept { return layout_; }
@@ -44,7 +47,7 @@ class FakeMirror final : public detail::ClaimedVolume, public detail::MemberRegi
   [[nodiscard]] std::vector<std::string> orphans() const;
   [[nodiscard]] std::size_t in_sync(std::uint32_t group) const;
   void close_group(std::uint32_t group) { closed_[group] = true; }
-  void lose_claim() { claimed_ = false; }
+  void lose_claim();
   /// Of a region that make() has made: until then it has a header of zeroes.
   void set_header(const std::string& region, const detail::MemberHeader& header) {
     regions_.at(region).header = header;
@@ -53,10 +56,10 @@ class FakeMirror final : public detail::ClaimedVolume, public detail::MemberRegi
   // ClaimedVolume
   [[nodiscard]] const VolumeRecord& volume() const noexcept override { return layout_.volume; }
   [[nodiscard]] std::uint32_t group_count() const noexcept override;
-  [[nodiscard]] bool claimed() const noexcept override { return claimed_; }
+  [[nodiscard]] bool claimed() const noexcept override;
   Status confirm() override;
   [[nodiscard]] bool is_ours(const VolumeLayout& layout) const override {
-    return claimed_ && layout.volume_value == layout_.volume_value;
+    return claimed() && layout.volume_value == layout_.volume_value;
   }
   [[nodiscard]] bool group_open(std::uint32_t group) const override;
   [[nodiscard]] GroupRecord group(std::uint32_t group) const override;
@@ -90,6 +93,8 @@ class FakeMirror final : public detail::ClaimedVolume, public detail::MemberRegi
   Status step(const std::string& name);
   [[nodiscard]] const std::string& server_of(std::uint32_t group, const std::string& region) const;
 
+  /// Recursive: before_step may call back.
+  mutable std::recursive_mutex mutex_;
   VolumeLayout layout_;
   std::uint32_t zones_;
   std::map<std::string, Contents> regions_;

@@ -3,6 +3,7 @@
 
 #include "mirror_work.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <gmock/gmock.h>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "claimed_work.h"
+#include "mirror_layout.h"
 #include "unit/volume/fake_mirror.h"
 #include "unit/volume/mirror/fake_store.h"
 
@@ -25,16 +27,25 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
+using Work = std::function<Managed<void>(detail::MirrorWork&)>;
+
 /// One command's work on the mirror, as with_claimed() does it.
-Managed<MaintenanceReport> run(FakeMirror& mirror, const MaintenanceOptions& options,
-                               const std::function<Managed<void>(detail::MirrorWork&)>& work) {
+Managed<MaintenanceReport> run_as_is(FakeMirror& mirror, const MaintenanceOptions& options,
+                                     const Work& work) {
   const VolumeLayout layout = mirror.layout();
-  MaintenanceOptions ordered = options;
-  ordered.zones_at_once = 1;
-  detail::MirrorWork all{mirror, mirror, layout, ordered};
+  detail::MirrorWork all{mirror, mirror, layout, options};
   all.remove_orphans();
   if (auto done = work(all); !done) return tl::unexpected<Failure>{done.error()};
   return all.report();
+}
+
+/// The same, one step after the other.
+Managed<MaintenanceReport> run(FakeMirror& mirror, const MaintenanceOptions& options,
+                               const Work& work) {
+  MaintenanceOptions ordered = options;
+  ordered.zones_at_once = 1;
+  ordered.groups_at_once = 1;
+  return run_as_is(mirror, ordered, work);
 }
 
 Managed<MaintenanceReport> repair(FakeMirror& mirror, const MaintenanceOptions& options = {}) {
@@ -345,6 +356,81 @@ TEST(MirrorWork, ProgressEndsAtTheExpectedBytes) {
   ASSERT_THAT(told, SizeIs(4));
   EXPECT_EQ(told.back().first, std::uint64_t{4} << 20U);
   EXPECT_EQ(told.back().second, std::uint64_t{4} << 20U);
+}
+
+TEST(MirrorWork, GroupsAtOnceEndAsOneAfterTheOther) {
+  FakeMirror mirror{6, 6, 3};
+  mirror.lose_server("s1");  // groups 0 and 1 lose a member
+  mirror.layout().draining = {"s4"};
+  std::uint64_t told = 0;
+  MaintenanceOptions options;
+  options.progress = [&](const MaintenanceProgress& progress) {
+    EXPECT_GT(progress.done_bytes, told);  // one call at a time, all groups together
+    told = progress.done_bytes;
+  };
+  const auto report = run_as_is(mirror, options, [](detail::MirrorWork& work) -> Managed<void> {
+    if (auto restored = work.restore_copies(); !restored) return restored;
+    return work.empty_server("s4");
+  });
+  ASSERT_TRUE(report);
+  EXPECT_THAT(report->left, IsEmpty());
+  EXPECT_EQ(report->members_added, 2U);
+  EXPECT_EQ(report->members_moved, 2U);
+  EXPECT_EQ(report->bytes_copied, std::uint64_t{12} << 20U);
+  EXPECT_EQ(told, report->bytes_copied);
+  expect_whole(mirror);
+}
+
+TEST(MirrorWork, StopOfSeveralGroupsLeavesNothingHalfMade) {
+  FakeMirror mirror{6, 5, 8};
+  mirror.lose_server("s1");
+  mirror.lose_server("s3");
+  MaintenanceOptions options;
+  options.stop = [&] { return mirror.step_count() >= 20; };
+  const auto stopped =
+      run_as_is(mirror, options, [](detail::MirrorWork& work) { return work.restore_copies(); });
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().error.code(), Code::kCancelled);
+  EXPECT_THAT(mirror.orphans(), IsEmpty());
+  for (std::uint32_t i = 0; i < mirror.group_count(); ++i)
+    for (const Member& member : mirror.group(i).members)
+      EXPECT_EQ(member.state, MemberState::kInSync) << i;
+  ASSERT_TRUE(repair(mirror));
+  expect_whole(mirror);
+}
+
+TEST(MirrorWork, GroupsAtOnceDoNotCountOnTheSameRoom) {
+  FakeMirror mirror{4, 2, 1};
+  mirror.lose_server("s1");  // group 0 stays on s0, group 1 on s2
+  for (ServerRecord& server : mirror.layout().servers)
+    server.pool_free_bytes = detail::mirror_region_bytes(mirror.record().group_bytes);
+  const auto report =
+      run_as_is(mirror, {}, [](detail::MirrorWork& work) { return work.restore_copies(); });
+  ASSERT_TRUE(report);
+  EXPECT_THAT(report->left, IsEmpty());
+  for (const char* server : {"s0", "s2", "s3"})
+    EXPECT_LE(
+        std::count(mirror.steps.begin(), mirror.steps.end(), std::string{"make on "} + server), 1)
+        << server;
+  expect_whole(mirror);
+}
+
+TEST(MirrorWork, RoomThatALaterGroupLeavesIsUsed) {
+  FakeMirror mirror{3, 2, 1};  // group 0 on s0 and s1, group 1 on s1 and s2
+  mirror.layout().groups[0].members.pop_back();
+  // An interrupted move of group 1: s2 leaves it.
+  GroupRecord& group = mirror.layout().groups[1];
+  const auto third =
+      mirror.make(mirror.layout().servers[0], {.name = region_name(mirror.record().id, 1, 99)});
+  ASSERT_TRUE(third);
+  group.members.insert(group.members.begin() + 1, *third);
+  ASSERT_TRUE(mirror.copy_zone(1, 0, {}).ok());
+  for (ServerRecord& server : mirror.layout().servers) server.pool_free_bytes = 0;
+  const auto report = repair(mirror);
+  ASSERT_TRUE(report);
+  EXPECT_THAT(report->left, IsEmpty());
+  EXPECT_EQ(mirror.group(0).members.back().server, "s2");
+  expect_whole(mirror);
 }
 
 }  // namespace

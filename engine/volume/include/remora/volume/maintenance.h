@@ -56,18 +56,24 @@ struct MaintenanceProgress {
   std::uint64_t all_bytes = 0;  ///< of the whole work, as far as it is known
 };
 
+/// The most groups whose copies are made at once.
+inline constexpr std::uint32_t kGroupsAtOnceMax = 64;
+
 struct MaintenanceOptions {
   /// Takes the claim from a writer that is alive.
   bool steal = false;
-  /// Of the copies, in bytes that are read in a second; 0: no limit.
+  /// Of all copies together, in bytes that are read in a second; 0: no limit.
   std::uint64_t bytes_per_second_max = 0;
   /// Zones (1 MiB) of a group that are copied at once, each by a thread; 1: by the caller's.
   std::uint32_t zones_at_once = 4;
+  /// Groups of a volume whose copies are made or moved at once, 1 to kGroupsAtOnceMax.
+  std::uint32_t groups_at_once = 4;
   /// For each step that waits for servers or the store.
   std::chrono::nanoseconds step_limit = std::chrono::seconds{30};
   /// Called by the threads that copy, one call at a time; so is `stop`.
   std::function<void(const MaintenanceProgress&)> progress{};
-  /// Asked before each zone is copied. True: the work ends with kCancelled; what is done stays.
+  /// Asked before each zone is copied. True: the work ends with kCancelled; what is done stays, and
+  /// copies that are not complete are removed.
   std::function<bool()> stop{};
 };
 
@@ -110,9 +116,8 @@ Managed<void> hold_claim(const Cluster& cluster, const Engine& engine, std::stri
 Managed<void> release_claim(const Cluster& cluster, const Engine& engine, std::string_view name,
                             const MaintenanceOptions& options = {});
 
-/// Moves members of a mirror from full servers to empty ones, one at a time. Errors: as
-/// repair_volume(); kUnsupported (a striped volume has one copy, which cannot move while clients
-/// write).
+/// Moves members of a mirror from full servers to empty ones. Errors: as repair_volume();
+/// kUnsupported (a striped volume has one copy, which cannot move while clients write).
 Managed<MaintenanceReport> rebalance_volume(const Cluster& cluster, const Engine& engine,
                                             std::string_view name,
                                             const MaintenanceOptions& options = {});
