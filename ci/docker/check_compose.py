@@ -81,9 +81,30 @@ def check_names(services):
         yield "load: no URI"
 
 
+def check_cluster(services):
+    """The servers of the profile: each by its own name and ports, which its health check knows."""
+    members = {name: service["environment"] for name, service in services.items()
+               if "REMORA_SERVER" in (service.get("environment") or {})}
+    if len(members) < 3:
+        yield f"profile cluster: {len(members)} servers, a mirror that loses one needs three"
+    ports = []
+    for name, variables in members.items():
+        if not variables["REMORA_SERVER"] == services[name].get("hostname") == name:
+            yield f"{name}: its REMORA_SERVER or its hostname is another one"
+        ports += [str(variables["REMORA_PORT"]), variables["REMORA_HEALTH_ADDRESS"].rpartition(":")[2]]
+    if len(set(ports)) != len(ports):
+        yield f"profile cluster: servers share a port: {' '.join(ports)}"
+    needs = set(services.get("client", {}).get("depends_on", {}))
+    if needs != set(members):
+        yield f"client: waits for {' '.join(sorted(needs))}, the servers are {' '.join(members)}"
+    for url in load(HERE / "member.yaml")["cluster"]["etcd"]:
+        if urlparse(url).hostname not in services:
+            yield f"member.yaml: {url}: no such service"
+
+
 def main():
     services = load(sys.argv[1])["services"]
-    faults = [*check_services(services), *check_names(services)]
+    faults = [*check_services(services), *check_names(services), *check_cluster(services)]
     for fault in faults:
         print(f"compose: {fault}")
     return 1 if faults else 0

@@ -3,8 +3,9 @@
 neither a daemon nor a registry. guest.sh puts it into PATH under that name.
 
   docker build ... -t NAME ...   the image is there: test.sh has built that target of the Dockerfile
-  docker compose -f FILE... COMMAND
-                                 up: each service of the files, on the guest's network; exec, logs, down
+  docker compose -f FILE... [--profile NAME...] COMMAND
+                                 up: each service of the files and of the profiles, or those named and
+                                 what they depend on, on the guest's network; exec, logs, kill, down
   docker COMMAND ...             podman COMMAND ..., `run` on the guest's network
 
 A service whose image is not there is run by the program of its name (prometheus), with the mounted files
@@ -76,6 +77,7 @@ def start_container(name, service, image):
     words += [f"--security-opt={option.replace('no-new-privileges:true', 'no-new-privileges')}"
               for option in service.get("security_opt", [])]
     words += [f"--device={device.split(':')[0]}" for device in service.get("devices", [])]
+    words += [f"--env={variable}={value}" for variable, value in (service.get("environment") or {}).items()]
     words += [f"--ulimit={limit}={value}:{value}" for limit, value in service.get("ulimits", {}).items()]
     words += [f"--volume={source}:{target}:ro" for source, target in mounted(service)]
     words += [f"--entrypoint={word}" for word in service.get("entrypoint") or []]
@@ -104,12 +106,26 @@ def await_healthy(name):
         time.sleep(1)
 
 
+def chosen(services, names):
+    """The services of these names, and those on which they depend; all, where there is no name."""
+    found, todo = {}, list(names or services)
+    while todo:
+        name = todo.pop()
+        if name not in services:
+            die(f"compose up {name}: no such service: {' '.join(services)}")
+        if name not in found:
+            found[name] = services[name]
+            todo += services[name].get("depends_on", {})
+    return found
+
+
 def up(services, words):
     options = argparse.ArgumentParser(prog="docker compose up")
     for name in ("--build", "--detach"):
         options.add_argument(name, action="store_true", required=True)
-    options.parse_args(words)
-    left, healthy = dict(services), set()
+    options.add_argument("services", nargs="*")
+    given = options.parse_args(words)
+    left, healthy = chosen(services, given.services), set()
     while left:
         ready = [name for name in left if not set(left[name].get("depends_on", {})) & set(left)]
         if not ready:
@@ -158,14 +174,18 @@ def down(services, words):
 def compose(words):
     options = argparse.ArgumentParser(prog="docker compose")
     options.add_argument("-f", "--file", action="append", required=True)
-    options.add_argument("command", choices=("up", "down", "exec", "logs"))
+    options.add_argument("--profile", action="append", default=[])
+    options.add_argument("command", choices=("up", "down", "exec", "kill", "logs"))
     options.add_argument("words", nargs=argparse.REMAINDER)
     given = options.parse_args(words)
     files = [word for name in given.file for word in ("-f", name)]
+    files += [word for name in given.profile for word in ("--profile", name)]
     done = subprocess.run(["docker-compose", *files, "config"], check=False, capture_output=True, text=True)
     if done.returncode:
         die(f"docker-compose refuses {' '.join(given.file)}: {done.stderr.strip()}")
-    services = yaml.safe_load(done.stdout)["services"]
+    # Compose 1 also prints services of other profiles.
+    services = {name: service for name, service in yaml.safe_load(done.stdout)["services"].items()
+                if not service.get("profiles") or set(service["profiles"]) & set(given.profile)}
     if given.command == "up":
         return up(services, given.words)
     if given.command == "down":

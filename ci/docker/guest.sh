@@ -159,7 +159,7 @@ prove_rxe_up() {
 # The commands of the documents, as a reader types them: compose.yaml with all but Grafana, over tcp and
 # over a device that they make themselves; images without Compose; the seccomp profile.
 prove_commands() {
-  printf '127.0.0.1 server load\n' >>/etc/hosts  # what compose's network answers
+  printf '127.0.0.1 server load etcd s1 s2 s3\n' >>/etc/hosts  # what compose's network answers
   mkdir -p "$work/bin"
   ln -sf "$here/docker_by_podman.py" "$work/bin/docker"
   "$here/rxe-up.sh" --down

@@ -53,7 +53,8 @@ flock -n 9 || die "another ci/docker/test.sh runs in this tree"
 export STORAGE_DRIVER=overlay
 engine=(--root "$house/store" --runroot "$house/run")
 base_image=localhost/remora-base:12
-declare -A image=([runtime]=localhost/remora:local [test]=localhost/remora-test:local)
+declare -A image=([runtime]=localhost/remora:local [test]=localhost/remora-test:local
+  [etcd]=localhost/remora-etcd:local)
 # The store's own mount, and what an interrupted build has left, would keep the folder from going.
 unmount_store() {
   grep -oE " $house/(store|run)/[^ ]+" /proc/mounts | sort -r | xargs -r -n 1 umount || true
@@ -69,11 +70,12 @@ if ((clean)); then forget_images; fi
 status=0
 # --- lint: what needs no image ------------------------------------------------------------------
 
-# What compose makes of its files, in compose.resolved; prometheus.yml beside its rules, as mounted.
+# What compose makes of its files and their profile, in compose.resolved; prometheus.yml beside its rules,
+# as mounted.
 resolve() {
   local files=() file
   for file in "$@"; do files+=(-f "$here/$file"); done
-  REMORA_ADDRESS=192.0.2.1 docker-compose "${files[@]}" config >"$house/compose.resolved" 2>"$house/compose.log"
+  REMORA_ADDRESS=192.0.2.1 docker-compose "${files[@]}" --profile cluster config >"$house/compose.resolved" 2>"$house/compose.log"
 }
 mount_rules() {
   rm -rf "$house/prometheus"
@@ -142,7 +144,7 @@ step_images() {
   # The machine's own compiler cache: objects are the same, since package and paths are.
   cache=$(ccache --get-config cache_dir)
   mkdir -p "$cache"
-  for target in runtime test; do
+  for target in runtime test etcd; do
     say "building $target"
     if ! buildah "${engine[@]}" bud --layers --format docker --isolation chroot --network host \
       --ignorefile "$here/Dockerfile.dockerignore" --file "$here/Dockerfile" --target "$target" \
@@ -166,7 +168,7 @@ step_contents() {
   size=$(inspect runtime '{{.Size}}')
   base=$(podman "${engine[@]}" image inspect --format '{{.Size}}' "$base_image")
   say "runtime: $((size / 1000000)) MB, of which the base $((base / 1000000)) MB;" \
-    "test: $(($(inspect test '{{.Size}}') / 1000000)) MB"
+    "test: $(($(inspect test '{{.Size}}') / 1000000)) MB; etcd: $(($(inspect etcd '{{.Size}}') / 1000000)) MB"
   if ((size < image_limit)); then
     ok "the runtime image is smaller than $((image_limit / 1000000)) MB"
   else
