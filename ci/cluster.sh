@@ -4,6 +4,9 @@
 # adds a server, moves copies there, kills another one, and ends everything. Under a minute.
 set -euo pipefail
 
+# shellcheck source=ci/local_programs.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/local_programs.sh"
+
 usage() {
   cat <<'USAGE'
 usage: ci/cluster.sh --bin BUILD_TREE [--file-store] [FILE]
@@ -14,11 +17,6 @@ usage: ci/cluster.sh --bin BUILD_TREE [--file-store] [FILE]
 USAGE
 }
 
-started_ms=$(date +%s%3N)
-step() {
-  local elapsed=$(($(date +%s%3N) - started_ms))
-  printf '[%3d.%d s] %s\n' $((elapsed / 1000)) $((elapsed % 1000 / 100)) "$*"
-}
 die() {
   printf 'cluster: error: %s\n' "$*" >&2
   if [[ ${work:-} ]]; then tail -n 20 "$work"/*.log >&2 || true; fi
@@ -42,52 +40,14 @@ if ((!file_store)); then
 fi
 command -v jq >/dev/null || die "jq is missing: run ci/setup.sh build"
 
-find_program() {
-  local found
-  for found in "$bin/apps/$1" "$bin/bin/$1" "$bin/$1"; do  # the build tree, a prefix, a folder
-    if [[ -f $found && -x $found ]]; then
-      printf '%s\n' "$found"
-      return
-    fi
-  done
-  die "no $1 under $bin: build it first"
-}
 server=$(find_program remora-server)
 remora=$(find_program remora)
 
-if [[ -z $file ]]; then
-  file=$(g++ -print-prog-name=cc1plus 2>/dev/null || true)
-  [[ -f $file ]] || file=$(ldd "$BASH" | awk '/libc\.so/ { print $3 }')
-fi
+[[ $file ]] || file=$(file_to_store large)
 [[ -f $file && -r $file ]] || die "cannot read '$file'"
 size=$(stat -Lc %s "$file")
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/remora-cluster.XXXXXX")
-pids=()
-cleanup() {
-  local pid
-  for pid in "${pids[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
-  for pid in "${pids[@]}"; do
-    for _ in {1..50}; do
-      kill -0 "$pid" 2>/dev/null || break
-      sleep 0.1
-    done
-    kill -KILL "$pid" 2>/dev/null || true
-  done
-  rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM HUP
-
-# The first port from $1 on that nothing listens on.
-free_port() {
-  local port=$1 taken
-  taken=$(awk '$4 == "0A" { sub(/.*:/, "", $2); print $2 }' /proc/net/tcp /proc/net/tcp6 2>/dev/null)
-  while grep -qix "$(printf '%04X' "$port")" <<<"$taken"; do
-    port=$((port + 1))
-  done
-  printf '%s\n' "$port"
-}
+make_work cluster
 
 # Runs a command until it succeeds, for 20 s.
 await() {
@@ -111,7 +71,7 @@ else
     --listen-client-urls "http://127.0.0.1:$port" --advertise-client-urls "http://127.0.0.1:$port" \
     --listen-peer-urls "http://127.0.0.1:$peer" --initial-advertise-peer-urls "http://127.0.0.1:$peer" \
     --initial-cluster "one=http://127.0.0.1:$peer" >"$work/etcd.log" 2>&1 &
-  pids+=($!)
+  program_pids+=($!)
   store="name: lab, etcd: \"http://127.0.0.1:$port\""
   cluster=remora+etcd://127.0.0.1:$port/lab
   await "etcd does not answer" "$remora" cluster status "$cluster"
@@ -126,7 +86,7 @@ pool: {size: ${pool}MiB}
 cluster: {server: $name, failure_domain: rack-$name, $store}
 YAML
   REMORA_RUNTIME_DIR=$work "$server" --config "$work/$name.yaml" >"$work/$name.log" 2>&1 &
-  pids+=($!)
+  program_pids+=($!)
   pid_of[$name]=$!
 }
 declare -A pid_of

@@ -8,6 +8,8 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 config=$root/config/examples/quickstart.yaml
 clients=4
 rounds=10  # increments by each client, by fetch-and-add and by compare-and-swap; each is a process
+# shellcheck source=ci/local_programs.sh
+. "$root/ci/local_programs.sh"
 
 usage() {
   cat <<'USAGE'
@@ -20,11 +22,6 @@ usage: ci/quickstart-run.sh --bin BUILD_TREE [--transport shm|tcp|rdma] [--secon
 USAGE
 }
 
-started_ms=$(date +%s%3N)
-step() {
-  local elapsed=$(($(date +%s%3N) - started_ms))
-  printf '[%3d.%d s] %s\n' $((elapsed / 1000)) $((elapsed % 1000 / 100)) "$*"
-}
 die() {
   printf 'quickstart: error: %s\n' "$*" >&2
   if [[ -s ${work:-}/server.log ]]; then
@@ -52,55 +49,18 @@ for tool in jq curl sha256sum; do
   command -v "$tool" >/dev/null || die "$tool is missing: run ci/setup.sh build"
 done
 
-find_program() {
-  local found
-  for found in "$bin/apps/$1" "$bin/bin/$1" "$bin/$1"; do  # the build tree, a prefix, a folder
-    if [[ -f $found && -x $found ]]; then
-      printf '%s\n' "$found"
-      return
-    fi
-  done
-  die "no $1 under $bin: build it first (ci/quickstart.sh does)"
-}
 server=$(find_program remora-server)
 remora=$(find_program remora)
 [[ -f $config ]] || die "$config is missing"
 
 if [[ -z $file ]]; then
-  # Every machine that has built this has it; else, and in an emulated guest, the C library of the
-  # machine's own shell.
-  if [[ $transport != rdma ]]; then file=$(g++ -print-prog-name=cc1plus 2>/dev/null || true); fi
-  [[ -f $file ]] || file=$(ldd "$BASH" | awk '/libc\.so/ { print $3 }')
+  if [[ $transport == rdma ]]; then file=$(file_to_store small); else file=$(file_to_store large); fi
 fi
 [[ -f $file && -r $file ]] || die "cannot read '$file'"
 size=$(stat -Lc %s "$file")
 ((size > 0)) || die "'$file' is empty"
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/remora-quickstart.XXXXXX")
-server_pid=''
-cleanup() {
-  if [[ $server_pid ]] && kill -0 "$server_pid" 2>/dev/null; then
-    kill -TERM "$server_pid" 2>/dev/null || true
-    for _ in {1..50}; do
-      kill -0 "$server_pid" 2>/dev/null || break
-      sleep 0.1
-    done
-    kill -KILL "$server_pid" 2>/dev/null || true
-  fi
-  rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM HUP
-
-# The first port from $1 on that nothing listens on. Read from the kernel, no tool needed.
-free_port() {
-  local port=$1 taken
-  taken=$(awk '$4 == "0A" { sub(/.*:/, "", $2); print $2 }' /proc/net/tcp /proc/net/tcp6 2>/dev/null)
-  while grep -qix "$(printf '%04X' "$port")" <<<"$taken"; do
-    port=$((port + 1))
-  done
-  printf '%s\n' "$port"
-}
+make_work quickstart
 
 # Soft-RoCE answers on the address of its network device, not on loopback.
 host=127.0.0.1
@@ -125,6 +85,7 @@ cli() { timeout 120 "$remora" "$@"; }
 step "starting remora-server on $host:$port, metrics on http://$metrics/metrics"
 "$server" --config "$work/server.yaml" >"$work/server.log" 2>&1 &
 server_pid=$!
+program_pids+=("$server_pid")
 for ((tries = 0; ; ++tries)); do
   kill -0 "$server_pid" 2>/dev/null || die "remora-server ended at its start"
   if cli ls "$(uri)" >"$work/ls.txt" 2>"$work/ls.err"; then break; fi
@@ -218,6 +179,6 @@ done
 kill -0 "$server_pid" 2>/dev/null && die "remora-server did not end within 15 s of SIGTERM"
 status=0
 wait "$server_pid" || status=$?
-server_pid=''
+program_pids=()
 ((status == 0)) || die "remora-server ended with status $status"
 step "done: the server ended cleanly"
