@@ -155,7 +155,10 @@ Managed<VolumeRecord> create_volume(const Cluster& cluster, const Engine& engine
   if (ready) return ready;
   const std::string creating = value;
   std::string left = builder.undo(*record, value);
-  if (value != creating) {  // else the key stays, by which the regions are found
+  // The key stays while there may be regions: by the id in it the volume's removal finds them.
+  if (builder.left_regions()) {
+    if (left.empty()) left = "left behind: perhaps a region";
+  } else if (value != creating) {
     const auto removed = commit_decided(
         cluster, {builder.conditions(record->name, value), {{key, std::nullopt, kNoLease}}});
     if (!removed) left.append(left.empty() ? "left behind: " : ", ").append("the volume's key");

@@ -18,7 +18,8 @@ bool EngineMemberRegions::refresh(ServerRecord& server) {
 }
 
 Managed<Member> EngineMemberRegions::make(const ServerRecord& server, const RegionSpec& spec) {
-  return make_member(servers_, server, spec);
+  bool left = false;  // then the next repair removes it
+  return make_member(servers_, server, spec, left);
 }
 
 Result<RegionInfo> EngineMemberRegions::stat(const Member& member,

@@ -35,7 +35,8 @@ RegionSpec properties_of(const RegionInfo& region) {
 }
 
 Managed<Member> make_member(MemberServers& servers, const ServerRecord& server,
-                            const RegionSpec& spec) {
+                            const RegionSpec& spec, bool& left) {
+  left = false;
   const auto session = servers.connect(server.name, server.addresses);
   if (!session) return failure(session.error(), "server " + server.name);
   if (session->server().memory_id != server.memory_id)
@@ -47,8 +48,11 @@ Managed<Member> make_member(MemberServers& servers, const ServerRecord& server,
   const auto region = session->create_region(spec);
   if (!region) {
     // Without an answer the region may be there; by its name this client finds it.
-    if (region.error().code() == Code::kTimedOut || region.error().code() == Code::kConnectionLost)
-      static_cast<void>(session->remove_region(spec.name));
+    if (const Code code = region.error().code();
+        code == Code::kTimedOut || code == Code::kConnectionLost) {
+      const Status removed = session->remove_region(spec.name);
+      left = !removed && removed.error().code() != Code::kUnknownRegion;
+    }
     return failure(region.error(), "server " + server.name);
   }
   return Member{server.name,  server.addresses,    region->memory_id,

@@ -22,9 +22,10 @@ namespace remora::volume {
 /// The properties of a member's region, for other regions of its volume.
 [[nodiscard]] RegionSpec properties_of(const RegionInfo& region);
 
-/// Creates the region on `server`. Errors: kStaleRegion (the server has other memory than its
-/// record); those of MemberServers and Session::create_region().
+/// Creates the region on `server`. After an error `left` says whether the region may be there.
+/// Errors: kStaleRegion (the server has other memory than its record); those of MemberServers and
+/// Session::create_region().
 Managed<Member> make_member(MemberServers& servers, const ServerRecord& server,
-                            const RegionSpec& spec);
+                            const RegionSpec& spec, bool& left);
 
 }  // namespace remora::volume

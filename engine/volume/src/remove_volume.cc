@@ -24,6 +24,12 @@ std::map<std::string, std::vector<std::string>> servers_of(const VolumeLayout& l
   return servers;
 }
 
+/// Whether the keys of all groups are there, by which all regions are known. An interrupted
+/// creation has left regions on any server.
+bool is_complete(const VolumeLayout& layout) {
+  return layout.groups.size() == layout.volume.group_count();
+}
+
 bool has_member(const VolumeLayout& layout, std::string_view server) {
   const auto there = [&](const std::vector<GroupRecord>& groups) {
     return std::any_of(groups.begin(), groups.end(), [&](const GroupRecord& group) {
@@ -95,11 +101,13 @@ Managed<void> remove_regions_of(MemberServers& sessions, const VolumeLayout& lay
       if (auto removed = remove_regions_on(*session, server, prefix, options.while_open, any);
           !removed)
         return removed;
-    } else if (!options.forget_unreachable && has_member(layout, server)) {
+    } else if (!options.forget_unreachable &&
+               (!is_complete(layout) || has_member(layout, server))) {
       return failure(session.error(),
                      "server " + server +
-                         ", which has a part of the volume: start it, or let --forget-unreachable "
-                         "forget its part");
+                         (is_complete(layout) ? ", which has" : ", which may have") +
+                         " a part of the volume: start it, or let --forget-unreachable forget its "
+                         "part");
     }
     if (progress) progress(++done, servers.size());
   }

@@ -42,8 +42,10 @@ Managed<void> VolumeBuilder::make_regions(const VolumeRecord& volume, std::uint6
     group.generation = generation_;
     group.nonce = random_number();
     for (const std::size_t server : placement.groups[i]) {
+      bool left = false;
       auto member = make_member(servers_, servers[server],
-                                region_spec_of(volume, group.index, template_spec));
+                                region_spec_of(volume, group.index, template_spec), left);
+      left_regions_ = left_regions_ || left;
       if (!member) return tl::unexpected<Failure>{member.error()};
       group.members.push_back(std::move(*member));
       if (progress) progress(++done, all);
@@ -91,11 +93,12 @@ std::string VolumeBuilder::remove_regions(const std::set<std::string>& used) {
       const auto session = servers_.connect(member.server, member.addresses);
       const Status removed =
           session ? session->remove_region(member.region) : Status{session.error()};
-      if (!removed && removed.error().code() != Code::kUnknownRegion)
-        left.append(left.empty() ? "left behind: " : ", ")
-            .append(member.region)
-            .append(" on ")
-            .append(member.server);
+      if (removed || removed.error().code() == Code::kUnknownRegion) continue;
+      left_regions_ = true;
+      left.append(left.empty() ? "left behind: " : ", ")
+          .append(member.region)
+          .append(" on ")
+          .append(member.server);
     }
   if (stay != 0)
     left.append(left.empty() ? "" : "; ")

@@ -39,6 +39,10 @@ class VolumeBuilder {
   /// text `volume_value`; out, what its key has then. The text says what is left; empty: nothing.
   std::string undo(const VolumeRecord& volume, std::string& volume_value);
 
+  /// Whether a region may be there that undo() could not remove. It is found by its name, while the
+  /// volume's key tells the volume's id.
+  [[nodiscard]] bool left_regions() const noexcept { return left_regions_; }
+
   /// Conditions of each transaction: the generation, that no writer has the claim, and the value of
   /// the volume's key.
   [[nodiscard]] std::vector<Compare> conditions(const std::string& volume,
@@ -55,6 +59,7 @@ class VolumeBuilder {
   MemberServers servers_;
   const std::uint64_t generation_;
   std::vector<GroupRecord> groups_;
+  bool left_regions_ = false;
 };
 
 /// Removes the keys of a volume's groups, then calls nothing else. Errors: those of the store;

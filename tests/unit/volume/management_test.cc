@@ -119,6 +119,29 @@ TEST_F(Management, NothingIsLeftWhenAServerIsGone) {
   expect_no_keys();
 }
 
+/// A region stays on a server that cannot be reached any more. By the volume's key it is found.
+TEST_F(Management, VolumeStaysWhileAServerMayHaveARegionOfIt) {
+  EngineOptions options;
+  options.reconnect_for = std::chrono::seconds{0};
+  const Engine creating = Engine::open(options).value();
+  const auto refused = create_volume(cluster(), creating, spec(), [&](std::uint64_t done, auto) {
+    if (done != 2) return;
+    stop(0);  // it has a region
+    stop(2);  // it has none yet, which ends the creation
+  });
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().detail, HasSubstr("left behind: vol-"));
+  const auto remains = cluster().remains("disk");
+  ASSERT_OK(remains);
+  EXPECT_EQ(remains->volume.state, VolumeState::kCreating);
+  const auto kept = remove_volume(cluster(), creating, "disk");
+  ASSERT_FALSE(kept);
+  EXPECT_THAT(kept.error().detail, HasSubstr("server s0, which may have a part"));
+  ASSERT_TRUE(remove_volume(cluster(), creating, "disk", {.forget_unreachable = true}));
+  EXPECT_EQ(regions(), 0U);
+  expect_no_keys();
+}
+
 /// The last transaction makes the volume use the regions. Without its answer they stay.
 TEST_F(Management, RegionsStayWhenTheStoreDoesNotTellWhetherTheyAreUsed) {
   ASSERT_OK(cluster().generation());
