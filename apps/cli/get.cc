@@ -111,7 +111,7 @@ class GetRun {
 
   tl::expected<TransferStart, Failure> begin() {
     if (!options_.resume) return start_anew(options_);
-    Json identity = journal_identity(options_, store_);
+    Json identity = journal_identity(options_, store_, length_);
     identity["length"] = length_;
     auto start = start_resumed(
         options_, journal_names(options_, "get", output_.part_name()), identity,

@@ -2,13 +2,37 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <vector>
 
 #include <remora/volume/uri.h>
 
+#include "cli/checksum.h"
 #include "cli/cluster_uri.h"
 
 namespace remora::apps {
+namespace {
+
+/// A checksum of the names of the regions that hold these bytes; of a mirror, of the primaries'. No
+/// two regions of members ever have one name, so it is another one when a lost group has become
+/// zeroes. Growth adds rows and leaves it as it is.
+std::string regions_that_hold(const volume::Volume& volume, std::uint64_t offset,
+                              std::uint64_t length) {
+  const volume::VolumeRecord& record = volume.record();
+  const std::vector<volume::GroupState> groups = volume.groups();
+  const std::uint64_t first = offset / record.row_bytes() * record.width;
+  const std::uint64_t last = length == 0 ? offset : offset + length - 1;
+  const std::uint64_t end =
+      std::min<std::uint64_t>((last / record.row_bytes() + 1) * record.width, groups.size());
+  std::string names;
+  for (std::uint64_t i = first; i < end; ++i) names.append(groups[i].region).append("\n");
+  auto sum = Checksum::make(ChecksumKind::kSha256);
+  if (!sum) return names;
+  sum->update(std::as_bytes(std::span{names}));
+  return sum->digest();
+}
+
+}  // namespace
 
 tl::expected<void, Failure> check_store_uri(const std::string& uri) {
   if (volume::is_volume_uri(uri)) {
@@ -96,8 +120,10 @@ std::uint64_t OpenedStore::row_bytes() const noexcept {
   return record.width * record.stripe_bytes;
 }
 
-Json OpenedStore::identity() const {
-  if (region() == nullptr) return Json{{"volume_id", opened_volume().record().id}};
+Json OpenedStore::identity(std::uint64_t offset, std::uint64_t length) const {
+  if (region() == nullptr)
+    return Json{{"volume_id", opened_volume().record().id},
+                {"regions", regions_that_hold(opened_volume(), offset, length)}};
   const RegionInfo& info = region()->info();
   return Json{
       {"memory_id", info.memory_id}, {"incarnation", info.incarnation}, {"epoch", info.epoch}};

@@ -46,9 +46,9 @@ class OpenedStore {
   [[nodiscard]] bool connected() const;
   /// The contiguous bytes that lie on all servers together; 0: on one server.
   [[nodiscard]] std::uint64_t row_bytes() const noexcept;
-  /// The members that must be the same for a transfer to continue. A number is 0 if the server does
-  /// not tell it.
-  [[nodiscard]] Json identity() const;
+  /// The members that must be the same for a transfer of these bytes to continue. A number is 0 if
+  /// the server does not tell it.
+  [[nodiscard]] Json identity(std::uint64_t offset, std::uint64_t length) const;
 
   /// Errors: those of Region::queue() and Volume::queue().
   [[nodiscard]] Result<StoreQueue> queue(std::size_t depth) const;

@@ -74,7 +74,7 @@ class PutRun {
     // An empty file is done before it could be interrupted.
     if (!options_.resume || !input_.size_bytes()) return start_anew(options_);
     const FileIdentity file = input_.identity();
-    Json identity = journal_identity(options_, store_);
+    Json identity = journal_identity(options_, store_, file.size_bytes);
     identity["file"] = Json{{"inode", file.inode},
                             {"size", file.size_bytes},
                             {"modified_ns", file.modified_ns},

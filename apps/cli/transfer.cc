@@ -54,9 +54,10 @@ Json journal_names(const TransferOptions& options, std::string_view command,
   return names;
 }
 
-Json journal_identity(const TransferOptions& options, const OpenedStore& store) {
+Json journal_identity(const TransferOptions& options, const OpenedStore& store,
+                      std::uint64_t length) {
   Json identity{{"checksum", to_string(options.checksum)}};
-  identity.update(store.identity());
+  identity.update(store.identity(options.offset, length));
   return identity;
 }
 

@@ -60,9 +60,11 @@ struct TransferStart {
   std::optional<Checksum> sum{};  ///< empty: --checksum none
 };
 /// The parts of a journal's identity and names that both directions have. `file`: the local file.
+/// `length`: of the whole transfer.
 [[nodiscard]] Json journal_names(const TransferOptions& options, std::string_view command,
                                  const std::string& file);
-[[nodiscard]] Json journal_identity(const TransferOptions& options, const OpenedStore& store);
+[[nodiscard]] Json journal_identity(const TransferOptions& options, const OpenedStore& store,
+                                    std::uint64_t length);
 /// The start of a run without --resume. Fails if OpenSSL lacks the checksum.
 tl::expected<TransferStart, Failure> start_anew(const TransferOptions& options);
 /// The start of a run with --resume: where an earlier run was interrupted, if the identity and the

@@ -80,6 +80,7 @@ constexpr std::array kDifferences{
     Difference{"length", "the length is another one"},
     Difference{"file", "the file has changed since"},
     Difference{"volume_id", "the volume was removed and created again since"},
+    Difference{"regions", "other regions hold the bytes of the volume since"},
     Difference{"memory_id", "the server has new memory since"},
     Difference{"incarnation", "the region was removed and created again since"},
     Difference{"epoch", "the region was fenced or made smaller since"}};

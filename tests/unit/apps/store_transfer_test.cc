@@ -217,11 +217,44 @@ TEST_P(StoreTransfer, AtomicsTakeEffect) {
 }
 
 TEST_P(StoreTransfer, IdentityIsThatOfTheContents) {
-  const Json before = open().identity();
-  EXPECT_TRUE(open().identity() == before);
+  const auto identity = [&] { return open().identity(0, kStoreBytes); };
+  const Json before = identity();
+  EXPECT_TRUE(identity() == before);
   remove();
   make();
-  EXPECT_TRUE(open().identity() != before);
+  EXPECT_TRUE(identity() != before);
+}
+
+using VolumeIdentity = volume::test::Management;
+
+/// As 'remora volume accept-loss' gives a lost group a new region, whose bytes are zeroes.
+TEST_F(VolumeIdentity, IsAnotherForTheBytesOfAGroupThatHasANewRegion) {
+  ASSERT_TRUE(volume::create_volume(cluster(), engine(), spec()));
+  const auto identity = [&](std::uint64_t offset, std::uint64_t length) {
+    const auto store = OpenedStore::open({}, cluster_uri() + "/disk", Rights::kRead, "test");
+    EXPECT_TRUE(store) << store.error().text;
+    return store->identity(offset, length);
+  };
+  const Json first_row = identity(0, 3_MiB);
+  const Json second_row = identity(3_MiB, 3_MiB);
+  EXPECT_TRUE(first_row != second_row);
+  ASSERT_TRUE(volume::resize_volume(cluster(), engine(), "disk", 9_MiB));
+  EXPECT_TRUE(identity(0, 3_MiB) == first_row);
+  EXPECT_TRUE(identity(3_MiB, 3_MiB) == second_row);
+
+  const volume::VolumeLayout layout = cluster().layout("disk").value();
+  volume::GroupRecord group = layout.groups[4];
+  volume::Member& member = group.members[0];
+  const auto region = server(member.server.back() - '0')
+                          .create_region({.name = volume::region_name(layout.volume.id, 4, 1),
+                                          .size_bytes = 1_MiB});
+  ASSERT_OK(region);
+  member.region = region->name;
+  member.incarnation = region->incarnation;
+  ASSERT_OK(cluster().store().commit(
+      {{}, {{cluster().keys().group("disk", 4), to_json(group), volume::kNoLease}}}, kLimit));
+  EXPECT_TRUE(identity(0, 3_MiB) == first_row);
+  EXPECT_TRUE(identity(3_MiB, 3_MiB) != second_row);
 }
 
 TEST_P(StoreTransfer, NamesTellStoresApart) {
