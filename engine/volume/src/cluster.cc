@@ -55,6 +55,7 @@ Compare Cluster::generation_is(std::uint64_t generation) const {
 }
 
 Result<std::uint64_t> Cluster::generation() const {
+  Error last = Error{Code::kBusy, "generation of a cluster"}.with_subject(name_);
   // Two rounds: another client may make one between the read and the transaction.
   for (int round = 0; round < 2; ++round) {
     auto entry = get_one(*store_, keys_.generation(), limit_);
@@ -66,8 +67,9 @@ Result<std::uint64_t> Cluster::generation() const {
                                           limit_);
     if (!committed) return committed.error();
     if (committed->outcome == Outcome::kApplied) return made;
+    if (committed->cause) last = *committed->cause;
   }
-  return Error{Code::kBusy, "generation of a cluster"}.with_subject(name_);
+  return last;
 }
 
 Result<std::vector<ServerRecord>> Cluster::servers() const {

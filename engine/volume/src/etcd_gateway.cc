@@ -19,10 +19,14 @@ constexpr int kNotFound = 5;
 constexpr int kPermissionDenied = 7;
 constexpr int kResourceExhausted = 8;
 constexpr int kFailedPrecondition = 9;
+constexpr int kOutOfRange = 11;
 constexpr int kUnauthenticated = 16;
 
 constexpr int kHttpOk = 200;
 constexpr int kHttpNotFound = 404;
+constexpr int kHttpServerFault = 500;
+
+constexpr Operation kCertificate{"certificate of etcd"};
 
 /// What etcd answered, and where.
 Error said(Code code, Operation operation, std::string_view endpoint, std::string_view text) {
@@ -38,10 +42,14 @@ struct Refusal {
 
 Refusal refusal_of(const Json& json) {
   Refusal refusal;
-  if (const auto code = json.find("code"); code != json.end() && code->is_number_integer())
-    refusal.code = code->get<int>();
+  // A call of a stream, such as the renewal of a lease, has them in an object of its own.
+  const auto of_stream = json.find("error");
+  const Json& told = of_stream != json.end() && of_stream->is_object() ? *of_stream : json;
+  for (const char* const member : {"code", "grpc_code"})
+    if (const auto code = told.find(member); code != told.end() && code->is_number_integer())
+      refusal.code = code->get<int>();
   for (const char* const member : {"error", "message"})
-    if (const auto text = json.find(member); text != json.end() && text->is_string())
+    if (const auto text = told.find(member); text != told.end() && text->is_string())
       refusal.text = text->get<std::string>();
   return refusal;
 }
@@ -71,15 +79,22 @@ std::optional<Error> certain_error(const Refusal& refusal, std::string_view endp
     case kNotFound: return said(Code::kNotFound, "lease of a cluster", endpoint, refusal.text);
     case kResourceExhausted: return said(Code::kLimitExceeded, "etcd", endpoint, refusal.text);
     case kFailedPrecondition: return said(Code::kBusy, "etcd", endpoint, refusal.text);
+    case kOutOfRange: return said(Code::kOutOfRange, "etcd", endpoint, refusal.text);
     default: return std::nullopt;
   }
 }
 
 Error no_answer(const HttpAnswer& answer, std::string_view endpoint) {
-  if (answer.refused)
-    return said(Code::kPermissionDenied, "certificate of etcd", endpoint, answer.fault);
+  if (answer.refused) return said(Code::kPermissionDenied, kCertificate, endpoint, answer.fault);
   return said(answer.expired ? Code::kTimedOut : Code::kUnreachable, "etcd", endpoint,
               answer.fault);
+}
+
+/// Whether another endpoint may answer: one may be stopped, be behind a proxy that ends the
+/// connection, or have another certificate.
+bool is_of_endpoint(const Error& error) {
+  return error.code() == Code::kUnreachable || error.code() == Code::kTimedOut ||
+         error.operation() == kCertificate.text();
 }
 
 }  // namespace
@@ -126,7 +141,8 @@ Result<std::string> EtcdGateway::token(const std::string& endpoint, milliseconds
   }
   const auto found = json.is_object() ? json.find("token") : json.end();
   if (answer.status != kHttpOk || found == json.end() || !found->is_string())
-    return said(Code::kProtocol, "etcd", endpoint, "no token in the answer");
+    return said(answer.status >= kHttpServerFault ? Code::kUnreachable : Code::kProtocol, "etcd",
+                endpoint, "no token in the answer");
   const remora::detail::MutexLock lock{mutex_};
   token_ = found->get<std::string>();
   return token_;
@@ -158,7 +174,8 @@ Result<GatewayAnswer> EtcdGateway::call_one(const std::string& endpoint, const A
   if (!json.is_object()) {
     // A proxy's answer, such as "504": it may have passed the request on.
     const Error error =
-        said(Code::kProtocol, "etcd", endpoint, "HTTP status " + std::to_string(answer.status));
+        said(answer.status >= kHttpServerFault ? Code::kUnreachable : Code::kProtocol, "etcd",
+             endpoint, "HTTP status " + std::to_string(answer.status));
     if (may_have_run) return GatewayAnswer{{}, error};
     return error;
   }
@@ -178,6 +195,7 @@ Result<GatewayAnswer> EtcdGateway::call_all(const Attempt& attempt) {
   const std::size_t count = endpoints_.size();
   const std::size_t first = first_.load(std::memory_order_relaxed);
   Error last{Code::kUnreachable, "etcd"};
+  std::optional<Error> refused;  // tells more than that others do not answer
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t index = (first + i) % count;
     // An endpoint that stands still leaves time for the others.
@@ -197,10 +215,10 @@ Result<GatewayAnswer> EtcdGateway::call_all(const Attempt& attempt) {
       last = answer.error();
       if (!renew) break;
     }
-    // Only these say something about the endpoint alone.
-    if (last.code() != Code::kUnreachable && last.code() != Code::kTimedOut) return last;
+    if (!is_of_endpoint(last)) return last;
+    if (!refused && last.operation() == kCertificate.text()) refused = last;
   }
-  return last;
+  return refused.value_or(last);
 }
 
 Result<GatewayAnswer> EtcdGateway::call(std::string_view path, const Json& request, Repeat repeat,

@@ -38,7 +38,8 @@ struct GatewayAnswer {
 /// thread that calls at the same time is kept. Thread-safe.
 ///
 /// Errors: kUnreachable, kTimedOut, kPermissionDenied, kProtocol, kUnsupported, kNotFound,
-/// kLimitExceeded, kBusy. The subject has the endpoint and what it said.
+/// kLimitExceeded, kBusy, kOutOfRange (a revision that was compacted). The subject has the endpoint
+/// and what it said.
 class EtcdGateway {
  public:
   EtcdGateway(std::vector<std::string> endpoints, StoreOptions options);

@@ -153,6 +153,12 @@ Result<Snapshot> EtcdStore::range(std::string_view prefix, std::chrono::nanoseco
     // The first page is linearizable; the others are of its revision.
     if (snapshot.revision != 0) request["revision"] = std::to_string(snapshot.revision);
     auto answer = gateway_.call("/v3/kv/range", request, Repeat::kAllowed, until - Clock::now());
+    if (!answer && answer.error().code() == Code::kOutOfRange && snapshot.revision != 0) {
+      // Compacted between two pages: all again, of a later revision.
+      snapshot = {};
+      from = prefix;
+      continue;
+    }
     if (!answer) return answer.error();
     if (snapshot.revision == 0) snapshot.revision = revision_of(answer->json);
     const std::size_t before = snapshot.entries.size();

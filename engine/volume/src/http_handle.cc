@@ -86,8 +86,11 @@ HttpAnswer HttpHandle::post(const HttpRequest& request) {
   answer.status = 0;
   answer.fault = fault[0] != '\0' ? fault.data() : ::curl_easy_strerror(code);
   answer.expired = code == CURLE_OPERATION_TIMEDOUT;
-  // A server refuses a client's certificate by an alert, after the handshake is complete here.
-  answer.refused = is_of_certificate(code) || answer.fault.find("alert") != std::string::npos;
+  // A server refuses a client's certificate by an alert, after the handshake is complete here. The
+  // texts of other codes may have the name of the host.
+  const bool connected = code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR;
+  answer.refused =
+      is_of_certificate(code) || (connected && answer.fault.find("alert") != std::string::npos);
   return answer;
 }
 

@@ -1,5 +1,6 @@
 #include <cerrno>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include <remora/system_file.h>
@@ -34,6 +35,16 @@ Result<std::shared_ptr<MetadataStore>> measured(std::shared_ptr<MetadataStore> s
       std::make_shared<MeasuredStore>(std::move(store), std::move(*metrics))};
 }
 
+/// Requests are JSON, whose texts are UTF-8.
+Status check_utf8(const std::string& text, Operation what) {
+  try {
+    static_cast<void>(nlohmann::json(text).dump());
+    return ok_status();
+  } catch (const nlohmann::json::type_error&) {
+    return Error{Code::kInvalidArgument, what}.with_subject("it is not UTF-8");
+  }
+}
+
 Status check_readable(const std::string& path) {
   if (path.empty() || remora::detail::read_file(path.c_str())) return ok_status();
   return unreadable(path, errno);
@@ -62,6 +73,9 @@ Result<std::shared_ptr<MetadataStore>> open_store(const VolumeUri& uri,
   if (uri.endpoints.empty()) return Error{Code::kInvalidArgument, "cluster URI endpoint"};
   for (const std::string* path : {&options.ca_file, &options.certificate_file, &options.key_file})
     if (const Status readable = check_readable(*path); !readable) return readable.error();
+  if (const Status user = check_utf8(options.user, "user of etcd"); !user) return user.error();
+  if (const Status password = check_utf8(options.password, "password of etcd"); !password)
+    return password.error();
   return measured(std::make_shared<EtcdStore>(uri.endpoints, options), uri.store, options);
 }
 

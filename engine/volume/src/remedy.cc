@@ -16,7 +16,7 @@ std::string_view remedy(const Error& error) noexcept {
   if (operation == "etcd" && code == Code::kProtocol)
     return "give the client port of etcd (2379 by default), with tls=on if etcd uses TLS there";
   if (operation == "gateway of etcd") return "it takes etcd 3.4 or later, with its JSON gateway";
-  if (operation == "user of etcd")
+  if (operation == "user of etcd" || operation == "password of etcd")
     return "REMORA_ETCD_USER and REMORA_ETCD_PASSWORD_FILE name the user, in a server's file "
            "cluster.user and cluster.password_file; 'etcdctl user grant-role' gives it a role for "
            "the keys of /remora/";

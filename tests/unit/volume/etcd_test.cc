@@ -1,7 +1,9 @@
 // An etcd that is absent, slow, another one, or does not know the client.
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <chrono>
+#include <cstddef>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +13,7 @@
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <remora/volume/cluster.h>
@@ -52,22 +55,34 @@ class Listening {
     ::close(fd_);
   }
   /// Answers each request with `answer`, and closes the connection.
-  void serve(const std::string& answer) {
-    thread_ = std::thread{[this, answer] {
+  void serve(const std::string& answer) { serve_all({answer}); }
+  /// Answers the requests with `answers`, in this order; those after them as the last.
+  void serve_all(std::vector<std::string> answers) {
+    thread_ = std::thread{[this, answers = std::move(answers)] {
+      std::size_t next = 0;
       for (int one = 0; (one = ::accept(fd_, nullptr, nullptr)) >= 0; ::close(one)) {
         std::string request(65536, '\0');
         EXPECT_GT(::recv(one, request.data(), request.size(), 0), 0);
+        const std::string& answer = answers[std::min(next++, answers.size() - 1)];
         EXPECT_GT(::send(one, answer.data(), answer.size(), MSG_NOSIGNAL), 0);
       }
     }};
   }
-  [[nodiscard]] std::string endpoint() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  [[nodiscard]] std::string endpoint(const std::string& scheme = "http") const {
+    return scheme + "://127.0.0.1:" + std::to_string(port_);
+  }
 
  private:
   int fd_;
   std::uint16_t port_ = 0;
   std::thread thread_;
 };
+
+std::string http_answer(const std::string& status, const std::string& body) {
+  return "HTTP/1.1 " + status +
+         "\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+         body;
+}
 
 std::string nowhere() { return "http://127.0.0.1:" + std::to_string(free_port()); }
 
@@ -128,6 +143,45 @@ TEST(Etcd, AnotherServerIsNamed) {
   Listening text;
   text.serve("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
   EXPECT_EQ(store_at({text.endpoint()})->range("/a", 5s).error().code(), Code::kProtocol);
+}
+
+/// A proxy without its etcd, and a handshake that fails: the other members have the same keys.
+TEST(Etcd, AnotherEndpointAnswersForOneBehindAProxyOrWithoutTls) {
+  Listening proxy;
+  proxy.serve(http_answer("503 Service Unavailable", "<html/>"));
+  Listening good;
+  good.serve(http_answer("200 OK", R"({"header":{"revision":"5"}})"));
+  EXPECT_EQ(store_at({proxy.endpoint(), good.endpoint()})->range("/a", 5s).value().revision, 5U);
+  const std::string no_tls = proxy.endpoint("https");
+  EXPECT_EQ(store_at({no_tls, good.endpoint()})->range("/a", 5s).value().revision, 5U);
+  // If no endpoint answers, the handshake says more than the others.
+  EXPECT_EQ(store_at({no_tls, nowhere()})->range("/a", 5s).error().code(), Code::kPermissionDenied);
+}
+
+TEST(Etcd, RangeThatWasCompactedBetweenItsPagesBeginsAgain) {
+  Listening etcd;
+  etcd.serve_all(
+      {http_answer("200 OK", R"({"header":{"revision":"5"},"more":true,
+                                 "kvs":[{"key":"L2E=","value":"MQ==","mod_revision":"5"}]})"),
+       http_answer("400 Bad Request", R"({"code":11,"error":"etcdserver: mvcc: required revision )"
+                                      R"(has been compacted"})"),
+       http_answer("200 OK", R"({"header":{"revision":"7"},
+                                 "kvs":[{"key":"L2E=","value":"Mg==","mod_revision":"7"}]})")});
+  const auto found = store_at({etcd.endpoint()})->range("/a", 5s);
+  ASSERT_OK(found);
+  EXPECT_EQ(found->revision, 7U);
+  ASSERT_EQ(found->entries.size(), 1U);
+  EXPECT_EQ(found->entries[0].value, "2");
+}
+
+TEST(Etcd, ErrorOfARenewalHasItsText) {
+  Listening etcd;
+  etcd.serve(http_answer("503 Service Unavailable",
+                         R"({"error":{"grpc_code":14,"message":"etcdserver: no leader"}})"));
+  const Status renewed = store_at({etcd.endpoint()})->keep_alive(1, 5s);
+  ASSERT_FALSE(renewed);
+  EXPECT_EQ(renewed.error().code(), Code::kUnreachable);
+  EXPECT_THAT(std::string{renewed.error().subject()}, HasSubstr("no leader"));
 }
 
 class RealEtcd : public ::testing::Test {
@@ -281,6 +335,15 @@ TEST(StoreFiles, MissingCertificateIsNamedBeforeTheFirstCall) {
   ASSERT_FALSE(store);
   EXPECT_EQ(store.error().code(), Code::kNotFound);
   EXPECT_EQ(store.error().subject(), "/no/such.pem");
+}
+
+TEST(StoreFiles, PasswordThatNoRequestCanHoldIsRefused) {
+  VolumeUri uri;
+  uri.endpoints = {nowhere()};
+  const auto store = open_store(uri, {.user = "root", .password = "gr\xfc\xdf"});
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(store.error().operation(), "password of etcd");
 }
 
 }  // namespace

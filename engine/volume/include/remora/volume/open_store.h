@@ -32,7 +32,8 @@ struct StoreOptions {
 Result<StoreOptions> store_options_of_environment();
 
 /// Connects to nothing yet: the first call does. A file is made by the first commit().
-/// Errors: kInvalidArgument (an endpoint); kNotFound, kPermissionDenied (a file of `options`).
+/// Errors: kInvalidArgument (an endpoint; user or password that is not UTF-8); kNotFound,
+/// kPermissionDenied (a file of `options`).
 Result<std::shared_ptr<MetadataStore>> open_store(const VolumeUri& uri,
                                                   const StoreOptions& options = {});
 
