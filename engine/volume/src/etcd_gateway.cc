@@ -209,7 +209,8 @@ Result<GatewayAnswer> EtcdGateway::call_all(const Attempt& attempt) {
       const auto share = std::max(left / static_cast<int>(count - i), std::min(kShareMin, left));
       auto answer = call_one(endpoints_[index], attempt, share, renew);
       if (answer) {
-        if (!answer->unknown) first_.store(index, std::memory_order_relaxed);
+        // An endpoint that takes a transaction and does not answer does not get the next one, too.
+        first_.store(answer->unknown ? (index + 1) % count : index, std::memory_order_relaxed);
         return answer;
       }
       last = answer.error();

@@ -69,7 +69,8 @@ class EtcdGateway {
 
   const std::vector<std::string> endpoints_;
   const StoreOptions options_;
-  std::atomic<std::size_t> first_{0};  ///< the endpoint that has answered last
+  /// The endpoint that has answered last, or the one after a transaction without an answer.
+  std::atomic<std::size_t> first_{0};
   remora::detail::Mutex mutex_;
   std::vector<std::unique_ptr<HttpHandle>> idle_ REMORA_GUARDED_BY(mutex_);
   std::string token_ REMORA_GUARDED_BY(mutex_);

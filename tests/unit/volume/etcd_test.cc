@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -113,7 +114,7 @@ TEST(Etcd, TransactionWithoutAnswerIsUnknown) {
   EXPECT_EQ(committed->cause->code(), Code::kTimedOut);
 }
 
-TEST(Etcd, TransactionWithoutAnswerIsNotSentToAnotherEndpoint) {
+TEST(Etcd, TransactionWithoutAnswerIsNotSentAgainAndTheNextGoesElsewhere) {
   const Listening silent;
   Listening other;
   const std::string applied = R"({"header":{"revision":"5"},"succeeded":true})";
@@ -123,6 +124,8 @@ TEST(Etcd, TransactionWithoutAnswerIsNotSentToAnotherEndpoint) {
             Outcome::kApplied);
   const auto store = store_at({silent.endpoint(), other.endpoint()});
   EXPECT_EQ(store->commit({{}, {{"/a", "1"}}}, 400ms).value().outcome, Outcome::kUnknown);
+  // The next one is not given to the endpoint that stands still.
+  EXPECT_EQ(store->commit({{}, {{"/a", "1"}}}, 5s).value().outcome, Outcome::kApplied);
 }
 
 TEST(Etcd, TransactionThatAProxyAnswersIsUnknown) {
@@ -335,6 +338,17 @@ TEST(StoreFiles, MissingCertificateIsNamedBeforeTheFirstCall) {
   ASSERT_FALSE(store);
   EXPECT_EQ(store.error().code(), Code::kNotFound);
   EXPECT_EQ(store.error().subject(), "/no/such.pem");
+}
+
+TEST(StoreFiles, PasswordIsTheFirstLineWithoutItsEnd) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/password";
+  std::ofstream{path} << "secret\r\nof the laboratory\r\n";
+  ASSERT_EQ(::setenv("REMORA_ETCD_PASSWORD_FILE", path.c_str(), 1), 0);
+  const auto options = store_options_of_environment();
+  ::unsetenv("REMORA_ETCD_PASSWORD_FILE");
+  ASSERT_OK(options);
+  EXPECT_EQ(options->password, "secret");
 }
 
 TEST(StoreFiles, PasswordThatNoRequestCanHoldIsRefused) {
