@@ -30,6 +30,7 @@ Result<volume::StoreOptions> options_of(const config::Cluster& cluster) {
         .with_subject(cluster.password_file)
         .with_errno(errno);
   options.password = text->substr(0, text->find('\n'));
+  if (options.password.ends_with('\r')) options.password.pop_back();
   return options;
 }
 
@@ -140,8 +141,15 @@ Status ClusterMember::renew() {
   }
   metrics_->lease_renewed();
   std::string value = to_json(record_);
-  if (value == value_) return tell_renewed();
   const std::string key = cluster_.keys().server(record_.name);
+  if (value == value_) {
+    const auto there = volume::get_one(cluster_.store(), key, kCall);
+    if (!there) return there.error();
+    if (*there && (*there)->value == value_) return tell_renewed();
+    // Removed by hand, or by the restore of an older snapshot, while the lease lives on.
+    value_.clear();
+    return register_again();
+  }
   const auto committed = cluster_.store().commit({{{key, value_}}, {{key, value, lease_}}}, kCall);
   if (!committed) return committed.error();
   if (committed->outcome == volume::Outcome::kApplied) {

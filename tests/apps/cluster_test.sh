@@ -44,6 +44,14 @@ start_server "$work/s1.yaml"
 first=$server first_log=$work/s1.log
 mv "$work/server.log" "$first_log"
 is "the server is registered" eventually registered '["s1"]'
+forget_server() (
+  exec 9>"$store.lock"
+  flock 9
+  jq 'del(.entries[.entries | keys[] | select(endswith("/servers/s1"))])' "$store" >"$work/edited" &&
+    mv "$work/edited" "$store"
+)
+is "its record is removed by hand" forget_server
+is "the server puts it there again" eventually registered '["s1"]'
 run 0 "create" "$remora" volume create "$cluster/disk" --size 2MiB --json
 json "it is a record" '.name == "disk" and .state == "ready" and .groups == 1'
 run 3 "a second one of that name" "$remora" volume create "$cluster/disk" --size 2MiB

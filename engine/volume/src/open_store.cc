@@ -63,6 +63,7 @@ Result<StoreOptions> store_options_of_environment() {
   auto text = remora::detail::read_file(path.c_str());
   if (!text) return unreadable(path, errno);
   options.password = text->substr(0, text->find('\n'));
+  if (options.password.ends_with('\r')) options.password.pop_back();
   return options;
 }
 
