@@ -49,6 +49,8 @@ std::string_view remedy(const Error& error) noexcept {
     return "wait, or repeat the 'remora volume import' that was interrupted";
   if (operation == "volume with a claimed writer")
     return "end that program first; a program that has ended loses its claim after some seconds";
+  if (operation == "server that is drained meanwhile")
+    return "repeat it: the next one takes other servers";
   if (operation == "volume that another client changes") return "look again, and repeat it";
   if (operation == "room for a volume")
     return "ask for less, remove volumes, or register servers with more memory";

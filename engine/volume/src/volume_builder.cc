@@ -54,17 +54,45 @@ Managed<void> VolumeBuilder::make_regions(const VolumeRecord& volume, std::uint6
   return {};
 }
 
+/// As many groups from `at` on as one transaction holds, with a condition for each of their
+/// servers: once a server is drained, no volume gets a member there.
+Transaction VolumeBuilder::transaction_of(const VolumeRecord& volume,
+                                          const std::string& volume_value, std::size_t at) const {
+  Transaction transaction{conditions(volume.name, volume_value), {}};
+  const std::size_t servers_max = kTransactionMax - transaction.compares.size();
+  std::set<std::string> servers;
+  for (std::size_t i = at; i < groups_.size() && i - at < kGroupsOfTransaction; ++i) {
+    std::set<std::string> with = servers;
+    for (const Member& member : groups_[i].members) with.insert(member.server);
+    if (with.size() > servers_max) break;
+    servers = std::move(with);
+    transaction.changes.push_back(
+        {cluster_.keys().group(volume.name, groups_[i].index), to_json(groups_[i]), kNoLease});
+  }
+  for (const std::string& server : servers)
+    transaction.compares.push_back({cluster_.keys().draining(server), std::nullopt});
+  return transaction;
+}
+
+/// Why such a transaction was refused.
+Error VolumeBuilder::why_refused(const std::string& volume) const {
+  const auto draining = cluster_.draining();
+  if (!draining) return draining.error();
+  for (const GroupRecord& group : groups_)
+    for (const Member& member : group.members)
+      if (std::find(draining->begin(), draining->end(), member.server) != draining->end())
+        return Error{Code::kBusy, "server that is drained meanwhile"}.with_subject(member.server);
+  return changed_meanwhile(volume);
+}
+
 Managed<void> VolumeBuilder::write_groups(const VolumeRecord& volume,
                                           const std::string& volume_value) {
-  for (std::size_t at = 0; at < groups_.size(); at += kGroupsOfTransaction) {
-    Transaction transaction{conditions(volume.name, volume_value), {}};
-    const std::size_t end = std::min(groups_.size(), at + kGroupsOfTransaction);
-    for (std::size_t i = at; i < end; ++i)
-      transaction.changes.push_back(
-          {cluster_.keys().group(volume.name, groups_[i].index), to_json(groups_[i]), kNoLease});
+  for (std::size_t at = 0; at < groups_.size();) {
+    const Transaction transaction = transaction_of(volume, volume_value, at);
     const auto applied = commit_decided(cluster_, transaction);
     if (!applied) return failure(applied.error());
-    if (!*applied) return failure(changed_meanwhile(volume.name));
+    if (!*applied) return failure(why_refused(volume.name));
+    at += transaction.changes.size();
   }
   return {};
 }

@@ -30,7 +30,8 @@ class VolumeBuilder {
   Managed<void> make_regions(const VolumeRecord& volume, std::uint64_t first,
                              const std::vector<ServerRecord>& servers, const Placement& placement,
                              const RegionSpec& template_spec, const Progress& progress);
-  /// Writes the keys of these groups, while the volume's key is `volume_value`.
+  /// Writes the keys of these groups, while the volume's key is `volume_value` and none of their
+  /// servers is drained.
   Managed<void> write_groups(const VolumeRecord& volume, const std::string& volume_value);
   /// Removes the regions and the keys of the groups. Changes the volume's key first, so that no
   /// transaction without an answer applies later. If another client has changed that key, the
@@ -49,6 +50,9 @@ class VolumeBuilder {
                                                 const std::string& volume_value) const;
 
  private:
+  [[nodiscard]] Transaction transaction_of(const VolumeRecord& volume,
+                                           const std::string& volume_value, std::size_t at) const;
+  [[nodiscard]] Error why_refused(const std::string& volume) const;
   /// The members' regions of the volume as the store has it now. Errors: those of the store; kBusy
   /// (it was restored).
   [[nodiscard]] Result<std::set<std::string>> regions_in_use(const VolumeRecord& volume) const;

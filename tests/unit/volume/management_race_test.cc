@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <remora/volume/cluster.h>
+#include <remora/volume/maintenance.h>
 #include <remora/volume/management.h>
 
 #include "support/assert_ok.h"
@@ -140,6 +141,25 @@ TEST_F(ManagementRace, RemovalThatFailsLeavesTheVolumeOfTheGrowth) {
   ASSERT_OK(layout);
   EXPECT_EQ(layout->groups.size(), 3U);
   EXPECT_EQ(layout->extra_groups.size(), 1U);
+}
+
+/// The drain has found no member of the volume on the server, and says that it can be stopped.
+TEST_F(ManagementRace, CreationPlacesNothingOnAServerThatIsDrainedMeanwhile) {
+  ASSERT_OK(cluster().generation());
+  const Cluster creating = cluster_that_calls([&](int number) {
+    if (number == kWritesGroups) {
+      const auto drained = drain_server(cluster(), engine(), "s1");
+      EXPECT_TRUE(drained && drained->left.empty());
+    }
+    return true;
+  });
+  const auto refused = create_volume(creating, engine(), spec(3_MiB));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().error.code(), Code::kBusy);
+  EXPECT_EQ(refused.error().error.operation(), "server that is drained meanwhile");
+  EXPECT_EQ(refused.error().error.subject(), "s1");
+  expect_no_keys();
+  EXPECT_EQ(regions(), 0U);
 }
 
 /// The growth makes more regions after the removal has looked for them.
