@@ -47,7 +47,13 @@ std::unique_ptr<HttpHandle> HttpHandle::create(const StoreOptions& options) {
   ::curl_easy_setopt(curl, CURLOPT_POST, 1L);
   ::curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, &append);
   ::curl_easy_setopt(curl, CURLOPT_TCP_NODELAY, 1L);
-  if (!options.ca_file.empty()) ::curl_easy_setopt(curl, CURLOPT_CAINFO, options.ca_file.c_str());
+  // A name server that does not answer must not hold a call beyond its limit: the thread that waits
+  // for it ends by itself.
+  ::curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);
+  if (!options.ca_file.empty()) {
+    ::curl_easy_setopt(curl, CURLOPT_CAINFO, options.ca_file.c_str());
+    ::curl_easy_setopt(curl, CURLOPT_CAPATH, nullptr);  // the system's signers, who count beside it
+  }
   if (!options.certificate_file.empty())
     ::curl_easy_setopt(curl, CURLOPT_SSLCERT, options.certificate_file.c_str());
   if (!options.key_file.empty()) ::curl_easy_setopt(curl, CURLOPT_SSLKEY, options.key_file.c_str());
