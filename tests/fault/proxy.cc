@@ -133,15 +133,16 @@ void TcpProxy::serve() {
       const std::lock_guard lock{mutex_};
       for (const Pair& pair : pairs_) {
         wanted.push_back({pair.silent ? -1 : pair.client, POLLIN, 0});
-        wanted.push_back({slow_ != 0 ? -1 : pair.target, POLLIN, 0});
+        wanted.push_back({slow_ != 0 || hold_answers_ ? -1 : pair.target, POLLIN, 0});
       }
     }
     ::poll(wanted.data(), wanted.size(), 10);
     const std::lock_guard lock{mutex_};
     for (auto pair = pairs_.begin(); pair != pairs_.end();) {
       const std::uint64_t most = slow_ != 0 ? slow_.load() : kNever;
-      const bool well = pair->silent || (relay(pair->client, pair->target, *pair, kNever) &&
-                                         relay(pair->target, pair->client, *pair, most));
+      const bool well =
+          pair->silent || (relay(pair->client, pair->target, *pair, kNever) &&
+                           (hold_answers_ || relay(pair->target, pair->client, *pair, most)));
       if (well) {
         ++pair;
         continue;

@@ -39,6 +39,9 @@ class TcpProxy {
   void cut_no_more();
   /// New connections are accepted, and nothing that they say is passed on.
   void be_silent(bool silent) noexcept { silent_ = silent; }
+  /// Nothing that the target says is passed on, while the target gets everything: cut one way. The
+  /// target's bytes are passed on when this ends.
+  void hold_answers(bool hold) noexcept { hold_answers_ = hold; }
   /// What the target says is passed on at this many bytes in 10 ms; 0: as it comes.
   void slow_down(std::uint64_t bytes_each_10_ms) noexcept { slow_ = bytes_each_10_ms; }
 
@@ -64,6 +67,7 @@ class TcpProxy {
   std::atomic<std::uint64_t> cut_after_{kNever};
   std::atomic<std::uint64_t> slow_{0};
   std::atomic<bool> silent_{false};
+  std::atomic<bool> hold_answers_{false};
   std::atomic<bool> over_{false};
   mutable std::mutex mutex_;
   std::list<Pair> pairs_;

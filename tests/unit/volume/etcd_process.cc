@@ -91,22 +91,32 @@ EtcdProcess::EtcdProcess(std::vector<std::string> more, std::string scheme)
     : more_{std::move(more)},
       scheme_{std::move(scheme)},
       port_{free_port()},
-      peer_port_{free_port()} {
+      peer_port_{free_port()},
+      name_{"one"},
+      cluster_{"one=" + peer()} {
+  start();
+}
+
+EtcdProcess::EtcdProcess(std::string name, std::string cluster, std::uint16_t peer_port)
+    : scheme_{"http"},
+      port_{free_port()},
+      peer_port_{peer_port},
+      name_{std::move(name)},
+      cluster_{std::move(cluster)} {
   start();
 }
 
 EtcdProcess::~EtcdProcess() { kill(); }
 
 void EtcdProcess::start() {
-  const std::string peer = "http://127.0.0.1:" + std::to_string(peer_port_);
   std::vector<std::string> command{REMORA_ETCD,
-                                   "--name=one",
+                                   "--name=" + name_,
                                    "--data-dir=" + folder_.path() + "/data",
                                    "--listen-client-urls=" + endpoint(),
                                    "--advertise-client-urls=" + endpoint(),
-                                   "--listen-peer-urls=" + peer,
-                                   "--initial-advertise-peer-urls=" + peer,
-                                   "--initial-cluster=one=" + peer,
+                                   "--listen-peer-urls=" + peer(),
+                                   "--initial-advertise-peer-urls=" + peer(),
+                                   "--initial-cluster=" + cluster_,
                                    "--log-level=fatal"};
   command.insert(command.end(), more_.begin(), more_.end());
   process_ = spawn(command);
@@ -136,6 +146,23 @@ int EtcdProcess::control(std::vector<std::string> arguments) const {
   std::vector<std::string> command{"env", "ETCDCTL_API=3", "etcdctl", "--endpoints=" + endpoint()};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return run(command);
+}
+
+void EtcdProcess::restore(const std::string& snapshot) {
+  const std::string data = folder_.path() + "/data";
+  std::filesystem::remove_all(data);
+  ASSERT_EQ(run({"env", "ETCDCTL_API=3", "etcdctl", "snapshot", "restore", snapshot,
+                 "--name=" + name_, "--data-dir=" + data, "--initial-cluster=" + cluster_,
+                 "--initial-advertise-peer-urls=" + peer()}),
+            0)
+      << "etcdctl does not restore " << snapshot;
+  start();
+}
+
+bool EtcdProcess::leads() const {
+  return run({"sh", "-c",
+              "curl -fs --max-time 5 " + endpoint() +
+                  "/metrics | grep -qx 'etcd_server_is_leader 1'"}) == 0;
 }
 
 }  // namespace remora::volume::test

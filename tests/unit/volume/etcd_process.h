@@ -1,6 +1,6 @@
 #pragma once
 
-/// An etcd of one member, which the test starts.
+/// An etcd that the test starts: alone, or one of several.
 
 #include <cstdint>
 #include <string>
@@ -33,6 +33,8 @@ class EtcdProcess {
  public:
   /// `more`: further options, as for TLS; then `scheme` is "https".
   explicit EtcdProcess(std::vector<std::string> more = {}, std::string scheme = "http");
+  /// The member `name` of `cluster`, which has the form of --initial-cluster.
+  EtcdProcess(std::string name, std::string cluster, std::uint16_t peer_port);
   ~EtcdProcess();
   EtcdProcess(const EtcdProcess&) = delete;
   EtcdProcess& operator=(const EtcdProcess&) = delete;
@@ -48,12 +50,22 @@ class EtcdProcess {
   void resume() const;
   /// Runs etcdctl with `arguments`; its exit status.
   [[nodiscard]] int control(std::vector<std::string> arguments) const;
+  /// Starts it again, after kill(), with the snapshot that `etcdctl snapshot save` has written.
+  void restore(const std::string& snapshot);
+  /// Whether it is the leader, as its metrics say.
+  [[nodiscard]] bool leads() const;
 
  private:
+  [[nodiscard]] std::string peer() const {
+    return "http://127.0.0.1:" + std::to_string(peer_port_);
+  }
+
   const std::vector<std::string> more_;
   const std::string scheme_;
   const std::uint16_t port_;
   const std::uint16_t peer_port_;
+  const std::string name_;
+  const std::string cluster_;
   TemporaryFolder folder_;
   pid_t process_ = -1;
 };
