@@ -1,12 +1,11 @@
 /// The bytes of a group: order of writes, failures, repair, reads.
 
-#include "mirror_group.h"
+#include "mirror_group_test.h"
 
 #include <algorithm>
 #include <atomic>
 #include <thread>
 
-#include "mirror_rig.h"
 #include "support/eventually.h"
 
 namespace remora::volume::test {
@@ -14,31 +13,6 @@ namespace {
 
 using detail::MirrorGroup;
 using remora::test::eventually;
-
-class MirrorGroupTest : public MirrorRig {
- protected:
-  void SetUp() override {
-    MirrorRig::SetUp();
-    group_ = adopt();
-    ASSERT_NE(group_, nullptr);
-  }
-  Status write(std::uint64_t offset, int value, std::size_t length = 4096) {
-    const auto bytes = filled(length, value);
-    return group_->write(offset, bytes, soon());
-  }
-  void expect_read(std::uint64_t offset, int value) {
-    std::vector<std::byte> bytes(4096);
-    ASSERT_OK(group_->read(offset, bytes, soon()));
-    EXPECT_EQ(bytes, filled(4096, value));
-  }
-  /// Does what the writer's thread does, until a promotion is over.
-  void wait_for_readers() {
-    clock_->advance(options_.times.readers_gone_after());
-    group_->maintain(false);
-    EXPECT_FALSE(stored().promoting);
-  }
-  std::unique_ptr<MirrorGroup> group_;
-};
 
 TEST_F(MirrorGroupTest, MarksAllMembersThenWritesBackupsThenThePrimary) {
   ASSERT_OK(write(1_MiB + 8_KiB, 7));
@@ -426,83 +400,6 @@ TEST_F(MirrorGroupTest, AnExclusiveReadResolvesTheZoneFirst) {
   EXPECT_CODE(write_filled(*group_, 0, 2, soon()), kProvider);
   expect_read(0, 2);
   EXPECT_FALSE(group_->unresolved().any());
-  expect_equal_members();
-}
-
-class MirrorRebuildTest : public MirrorGroupTest {
- protected:
-  void SetUp() override {
-    MirrorGroupTest::SetUp();
-    ASSERT_OK(write(0, 1, 64_KiB));
-    ASSERT_OK(write(2_MiB, 2));
-    regions_[2]->die();
-    ASSERT_OK(write(1_MiB, 3));
-    ASSERT_EQ(stored().members.size(), 2U);
-  }
-};
-
-TEST_F(MirrorRebuildTest, ANewMemberGetsMarksWritesAndCopiesThenIsInSync) {
-  ASSERT_OK(group_->add_syncing(member_of(3), soon()));
-  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s1", "s3 syncing"}));
-  ASSERT_OK(write(4_KiB, 9));
-  EXPECT_EQ(data_of(3, 4_KiB, 4096), filled(4096, 9));
-  for (std::uint32_t zone = 0; zone < group_->zone_count(); ++zone)
-    ASSERT_OK(group_->copy_zone(zone, soon()));
-  ASSERT_OK(group_->make_in_sync(soon()));
-  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s1", "s3"}));
-  EXPECT_EQ(word_of(3), word_of(0)) << "the bitmap is copied";
-  expect_equal_members();
-  ASSERT_OK(write(0, 5));
-  expect_equal_members();
-}
-
-TEST_F(MirrorRebuildTest, AMemberThatMissedAWriteNeverBecomesInSync) {
-  ASSERT_OK(group_->add_syncing(member_of(3), soon()));
-  regions_[3]->fail_writes({WriteFault::kRefused});
-  ASSERT_OK(write(4_KiB, 9));
-  EXPECT_CODE(group_->make_in_sync(soon()), kBusy);
-  EXPECT_CODE(group_->copy_zone(0, soon()), kBusy);
-  group_->maintain(false);
-  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s1"}));
-}
-
-TEST_F(MirrorRebuildTest, TheBitmapIsNotCopiedWhileAnotherMemberComesIn) {
-  ASSERT_OK(group_->add_syncing(member_of(3), soon()));
-  for (std::uint32_t zone = 0; zone < group_->zone_count(); ++zone)
-    ASSERT_OK(group_->copy_zone(zone, soon()));
-  log_.take();
-  group_->control().read_gate().close();  // as add_syncing() does
-  EXPECT_CODE(group_->make_in_sync(at_once()), kTimedOut);
-  EXPECT_TRUE(log_.take().empty());
-  group_->control().read_gate().open();
-  ASSERT_OK(group_->make_in_sync(soon()));
-}
-
-TEST_F(MirrorRebuildTest, AnEntryOfUnknownOutcomeEndsWhenItIsKnown) {
-  store_->fail_next(StoreFault::kLateAndDown);
-  EXPECT_CODE(group_->add_syncing(member_of(3), at_once()), kIndeterminate);
-  store_->set_down(false);
-  EXPECT_TRUE(store_->apply_late());
-  // No rebuild goes on with it: the writer takes it out, so that another one can begin.
-  group_->maintain(false);
-  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s1"}));
-  ASSERT_OK(group_->add_syncing(member_of(3), soon()));
-}
-
-TEST_F(MirrorRebuildTest, OneMemberIsBuiltAtATime) {
-  ASSERT_OK(group_->add_syncing(member_of(3), soon()));
-  EXPECT_CODE(group_->add_syncing(member_of(3), soon()), kBusy);
-}
-
-TEST_F(MirrorRebuildTest, ARebuildGoesOnWithAnotherPrimary) {
-  ASSERT_OK(group_->add_syncing(member_of(3), soon()));
-  ASSERT_OK(group_->copy_zone(0, soon()));
-  regions_[0]->die();
-  ASSERT_OK(group_->copy_zone(1, soon()));
-  ASSERT_OK(group_->copy_zone(2, soon()));
-  wait_for_readers();
-  ASSERT_OK(group_->make_in_sync(soon()));
-  EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s1", "s3"}));
   expect_equal_members();
 }
 
