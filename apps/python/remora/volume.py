@@ -130,8 +130,9 @@ class Volume(Memory):
         Blocks, also for Ctrl-C: two requests for each group, and a copy of each MiB that may differ.
         In asyncio: `await asyncio.to_thread(volume.claim)`. Errors: BusyError with Reason.HELD (another
         client has the claim: `subject` is its identity; one that has died loses it after 10 s),
-        AlreadyExistsError (this volume has it), UnsupportedError (a striped volume),
-        InvalidArgumentError (identity), StaleRegionError (a group is lost)."""
+        AlreadyExistsError (this volume has it), NoRightError (opened with Rights.READ alone),
+        UnsupportedError (a striped volume), InvalidArgumentError (identity), StaleRegionError (a
+        group is lost)."""
         options, error = sized("remora_volume_claim_options"), new_error()
         options.steal = steal
         options.exclusive = exclusive

@@ -159,8 +159,9 @@ REMORA_C_EXPORT int remora_volume_settled(const remora_volume* volume, uint64_t 
 /// and queues are freed. `options` may be NULL. Errors: REMORA_BUSY with REMORA_REASON_HELD
 /// (another client has the claim: `subject` is its identity; a client that has died loses it after
 /// 10 s); REMORA_ALREADY_EXISTS (this handle has it); REMORA_UNSUPPORTED (a striped volume);
-/// REMORA_INVALID_ARGUMENT (a field); REMORA_STALE_REGION (a group is lost, or another volume has
-/// this name); those of the servers and of the store.
+/// REMORA_NO_RIGHT (opened with REMORA_RIGHT_READ alone); REMORA_INVALID_ARGUMENT (a field);
+/// REMORA_STALE_REGION (a group is lost, or another volume has this name); those of the servers and
+/// of the store.
 REMORA_C_EXPORT int remora_volume_claim(const remora_volume* volume,
                                         const remora_volume_claim_options* options,
                                         remora_error* error) REMORA_C_NOEXCEPT;
