@@ -45,7 +45,7 @@ metrics::HistogramShape confirmation_times() {
 
 /// Of one that the registry has no room for: an empty handle, which counts nothing.
 template <typename Handle>
-Handle kept(const Result<Handle>& made) {
+Handle handle_of(const Result<Handle>& made) {
   return made ? *made : Handle{};
 }
 
@@ -92,7 +92,7 @@ void MirrorMetrics::declare(std::array<metrics::Counter, N>& counters, std::stri
                             std::string_view help, const char* label,
                             const std::array<const char*, N>& values) {
   for (std::size_t i = 0; i < N; ++i)
-    counters.at(i) = kept(registry_->counter(name, help, {{label, values.at(i)}}));
+    counters.at(i) = handle_of(registry_->counter(name, help, {{label, values.at(i)}}));
 }
 
 void MirrorMetrics::declare_counters() {
@@ -113,20 +113,20 @@ void MirrorMetrics::declare_counters() {
           "Bytes that a writer has copied: of zones, to make members equal; to new members.",
           "kind", kCopyNames);
   confirmation_failures_ =
-      kept(registry_->counter("remora_client_mirror_confirmation_failures_total",
-                              "Requests to confirm a configuration that were not answered, or "
-                              "found another one.",
-                              {}));
-  reads_repeated_ = kept(registry_->counter(
+      handle_of(registry_->counter("remora_client_mirror_confirmation_failures_total",
+                                   "Requests to confirm a configuration that were not answered, or "
+                                   "found another one.",
+                                   {}));
+  reads_repeated_ = handle_of(registry_->counter(
       "remora_client_mirror_reads_repeated_total",
       "Reads that were carried out again: their configuration was not confirmed any more.", {}));
-  writes_indeterminate_ = kept(registry_->counter(
+  writes_indeterminate_ = handle_of(registry_->counter(
       "remora_client_mirror_writes_indeterminate_total",
       "Writes to groups of mirrors, atomics too, that ended as indeterminate.", {}));
-  configurations_ = kept(registry_->counter(
+  configurations_ = handle_of(registry_->counter(
       "remora_client_mirror_configurations_total",
       "Configurations of groups that a writer has adopted, or made afterwards.", {}));
-  confirmation_latency_ = kept(
+  confirmation_latency_ = handle_of(
       registry_->histogram("remora_client_mirror_confirmation_latency_seconds",
                            "Time of a request to the store that has confirmed a configuration.", {},
                            confirmation_times()));
