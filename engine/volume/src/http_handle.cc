@@ -52,7 +52,7 @@ std::unique_ptr<HttpHandle> HttpHandle::create(const StoreOptions& options) {
   ::curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);
   if (!options.ca_file.empty()) {
     ::curl_easy_setopt(curl, CURLOPT_CAINFO, options.ca_file.c_str());
-    ::curl_easy_setopt(curl, CURLOPT_CAPATH, nullptr);  // the system's signers, who count beside it
+    ::curl_easy_setopt(curl, CURLOPT_CAPATH, nullptr);  // else the system's signers count, too
   }
   if (!options.certificate_file.empty())
     ::curl_easy_setopt(curl, CURLOPT_SSLCERT, options.certificate_file.c_str());
