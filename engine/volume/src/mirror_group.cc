@@ -104,7 +104,7 @@ Status MirrorGroup::acknowledge(std::span<const MemberWrite> writes, Time until)
   const Status done = control_.await_acknowledgement(until);
   if (!done) set_unresolved(writes);
   control_.gate().unpark();
-  if (!done) return in_doubt(done.error());
+  if (!done) return options_.metrics->write_failed(in_doubt(done.error()));
   return {};
 }
 
@@ -133,7 +133,7 @@ Status MirrorGroup::write_held(std::span<const MemberWrite> writes,
   release_all();
   if (!written) {
     if (!progress.was_posted()) return written;
-    return in_doubt(written.error());
+    return options_.metrics->write_failed(in_doubt(written.error()));
   }
   return acknowledge(writes, until);
 }
@@ -187,6 +187,7 @@ Status MirrorGroup::read_primary(std::span<const MemberRead> reads, Time until) 
       continue;
     }
     if (before == control_.changes() && control_.is_confirmed()) return {};
+    options_.metrics->read_repeated();
   }
 }
 

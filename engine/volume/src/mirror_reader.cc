@@ -102,6 +102,7 @@ Status MirrorReader::refresh(std::uint32_t index, Group& group, Time until) {
   const std::array keys{cluster_.keys().generation(), cluster_.keys().volume(volume_.name), key};
   const auto sent = options_.clock->now();
   const auto snapshot = cluster_.store().get(keys, cluster_.limit());
+  options_.metrics->confirmation(snapshot.ok(), options_.clock->now() - sent);
   if (!snapshot) return snapshot.error();
   const auto record = readable(*snapshot, key);
   if (!record) return record.error();
@@ -167,6 +168,7 @@ Status MirrorReader::read_all(std::uint32_t index, std::span<const MemberRead> r
     const Status done = view->primary->read_all(reads);
     if (done) {
       if (is_confirmed(*view)) return done;
+      options_.metrics->read_repeated();
       continue;
     }
     last = done;

@@ -55,7 +55,8 @@ Result<std::unique_ptr<MirrorVolume>> MirrorVolume::open(const Engine& engine,
   if (layout.groups.size() != map->group_count())
     return Error{Code::kProtocol, kOpenMirror}.with_subject(layout.volume.name +
                                                             ", the number of its groups");
-  const MirrorOptions made = mirror_options(options);
+  MirrorOptions made = mirror_options(options);
+  made.metrics = MirrorMetrics::of(engine.registry());
   auto make_opener = [share = remora::detail::EngineShare{engine}, cluster,
                       transport = options.transport, limit = made.member_limit,
                       bytes = mirror_region_bytes(layout.volume.group_bytes)](

@@ -40,8 +40,8 @@ Result<Volume> Volume::open(const Engine& engine, const Cluster& cluster, std::s
   try {
     auto mirror = detail::MirrorVolume::open(engine, cluster, *layout, options);
     if (!mirror) return mirror.error();
-    return Volume{
-        std::make_shared<detail::VolumeCore>(layout->volume, std::move(*mirror), options)};
+    return Volume{std::make_shared<detail::VolumeCore>(
+        layout->volume, std::move(*mirror), options, detail::VolumeMetrics::of(engine.registry()))};
   } catch (const std::bad_alloc&) {
     return Error{Code::kOutOfMemory, "open volume"}.with_subject(layout->volume.name);
   }

@@ -101,11 +101,14 @@ std::size_t VolumeCore::count(GroupHealth wanted) const noexcept {
 }
 
 VolumeCore::VolumeCore(VolumeRecord record, std::unique_ptr<MirrorVolume> mirror,
-                       VolumeOptions options)
+                       VolumeOptions options, std::shared_ptr<VolumeMetrics> metrics)
     : record_{std::move(record)},
       map_{StripeMap::none()},
       options_{std::move(options)},
-      mirror_{std::move(mirror)} {}
+      metrics_{std::move(metrics)},
+      mirror_{std::move(mirror)} {
+  if (metrics_ != nullptr) metrics_->add(*this, VolumeMetrics::kFollowsItsGroups);
+}
 
 /// The mirror makes texts of errors, which may find no memory.
 template <typename Call>

@@ -45,7 +45,8 @@ class VolumeCore {
              std::shared_ptr<VolumeMetrics> metrics = nullptr, std::uint64_t revision = 0);
   /// Of a mirror. Its map holds no byte and it has no regions, so that operations on a striped
   /// volume do not ask which kind it is: those on a mirror find that the map does not hold them.
-  VolumeCore(VolumeRecord record, std::unique_ptr<MirrorVolume> mirror, VolumeOptions options);
+  VolumeCore(VolumeRecord record, std::unique_ptr<MirrorVolume> mirror, VolumeOptions options,
+             std::shared_ptr<VolumeMetrics> metrics = nullptr);
   ~VolumeCore();
   VolumeCore(const VolumeCore&) = delete;
   VolumeCore& operator=(const VolumeCore&) = delete;

@@ -1,5 +1,6 @@
 #include "step_opener.h"
 
+#include <span>
 #include <utility>
 
 namespace remora::fault {
@@ -7,6 +8,7 @@ namespace {
 
 using volume::Member;
 using volume::detail::MemberLane;
+using volume::detail::MemberRead;
 using volume::detail::MemberWrite;
 using volume::detail::MirrorMember;
 
@@ -27,11 +29,16 @@ class WatchedLane final : public MemberLane {
   WatchedLane(std::unique_ptr<MemberLane> inner, std::shared_ptr<const Watch> watch)
       : inner_{std::move(inner)}, watch_{std::move(watch)} {}
 
-  void post(const MemberWrite& write) noexcept override {
-    kind_ = watch_->kind_of(write);
+  /// Of several writes the first names the step: those of one queue are all of one kind.
+  void post(std::span<const MemberWrite> writes) noexcept override {
+    kind_ = watch_->kind_of(writes.front());
     watch_->hook->reached(kind_ + ".before");
-    inner_->post(write);
+    inner_->post(writes);
     watch_->hook->reached(kind_ + ".posted");
+  }
+  void post_reads(std::span<const MemberRead> reads) noexcept override {
+    kind_ = "read." + watch_->role;
+    inner_->post_reads(reads);
   }
   Status wait() noexcept override {
     Status done = inner_->wait();

@@ -138,6 +138,15 @@ int remora_volume_info_of(const remora_volume* /*volume*/, remora_volume_info* /
                           remora_error* /*error*/) noexcept {
   return REMORA_UNSUPPORTED;
 }
+int remora_volume_claim(const remora_volume* /*volume*/,
+                        const remora_volume_claim_options* /*options*/,
+                        remora_error* /*error*/) noexcept {
+  return REMORA_UNSUPPORTED;
+}
+int remora_volume_claimed(const remora_volume* /*volume*/) noexcept { return 0; }
+int remora_volume_release(const remora_volume* /*volume*/, remora_error* /*error*/) noexcept {
+  return REMORA_UNSUPPORTED;
+}
 int remora_volume_connected(const remora_volume* /*volume*/) noexcept { return 0; }
 int remora_volume_settled(const remora_volume* /*volume*/, uint64_t /*deadline_ns*/,
                           remora_error* /*error*/) noexcept {

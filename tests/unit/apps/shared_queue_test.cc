@@ -44,10 +44,10 @@ class SharedQueueTest : public testing::TestWithParam<const char*> {
     ASSERT_EQ(remora_engine_open(&options, &engine_, &error), REMORA_OK) << error.message;
     const std::string uri = "remora://127.0.0.1:" + std::to_string(remora_server_port(server_)) +
                             "/disk?transport=" + GetParam();
-    ASSERT_EQ(memory_open(&memory_, engine_, uri.c_str(), REMORA_RIGHT_READ | REMORA_RIGHT_WRITE, 0,
-                          &error),
-              REMORA_OK)
-        << error.message;
+    MemoryOptions wanted{};
+    wanted.uri = uri.c_str();
+    wanted.rights = REMORA_RIGHT_READ | REMORA_RIGHT_WRITE;
+    ASSERT_EQ(memory_open(&memory_, engine_, &wanted, &error), REMORA_OK) << error.message;
   }
   void TearDown() override {
     shared_queue_free(queue_);

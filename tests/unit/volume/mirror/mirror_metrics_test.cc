@@ -150,6 +150,23 @@ TEST_F(MirrorMetricsTest, AConfirmationIsTimedOrHasFailed) {
   EXPECT_EQ(value("confirmation_failures_total"), 1);
 }
 
+TEST_F(MirrorMetricsTest, AWriteInDoubtIsCountedAndItsZoneIsToCopy) {
+  adopt_with_census();
+  ASSERT_OK(write_filled(*group_, 0, 1, soon()));
+  store_->set_down(true);  // so that the member cannot be removed
+  regions_[1]->fail_writes({WriteFault::kApplied});
+  regions_[1]->set_settles(false);
+  EXPECT_CODE(write_in_vain(*group_, 4_KiB, 2), kIndeterminate);
+  EXPECT_EQ(value("writes_indeterminate_total"), 1);
+  EXPECT_EQ(left("zones"), static_cast<double>(1_MiB));
+  store_->set_down(false);
+  group_->maintain(false);
+  group_->maintain(false);
+  EXPECT_EQ(left("zones"), 0);
+  EXPECT_GE(value("copied_bytes_total", {{"kind", "zones"}}), static_cast<double>(1_MiB));
+  EXPECT_EQ(removed("no_answer"), 1);
+}
+
 TEST_F(MirrorMetricsTest, ClaimsAreCountedByTheirOutcomeAndTheirEnd) {
   const std::shared_ptr<detail::MemberOpener> opener{std::shared_ptr<void>{}, &opener_};
   const auto claims = [&](const char* outcome) {
