@@ -21,7 +21,7 @@ class IntentBitmap {
  public:
   using Time = std::chrono::steady_clock::time_point;
   /// Writes a word to every member, and awaits all. After an error members may have the old word
-  /// or the new one.
+  /// or the new one. Must not throw.
   using WriteWord = std::function<Status(std::uint32_t word, std::uint64_t value)>;
 
   IntentBitmap(std::uint32_t zones, WriteWord write_word);

@@ -3,6 +3,7 @@
 
 #include "mirror_group.h"
 
+#include <new>
 #include <span>
 #include <thread>
 #include <utility>
@@ -82,7 +83,11 @@ Status MirrorGroup::write_word(std::uint32_t word, std::uint64_t value) {
   WriteProgress progress{Spread::kAtOnce};
   const MemberWrite write{.offset_bytes = word_offset(word),
                           .from = std::as_bytes(std::span{&value, 1})};
-  return carry_out(write, progress, until);
+  try {
+    return carry_out(write, progress, until);
+  } catch (const std::bad_alloc&) {  // no memory for a record: the bitmap must know of it
+    return Error{Code::kOutOfMemory, "mark of a zone"};
+  }
 }
 
 Status MirrorGroup::hold_range(ZoneLocks::Hold& hold, std::uint64_t offset_bytes,
@@ -112,30 +117,42 @@ void MirrorGroup::set_unresolved(std::span<const MemberWrite> writes) {
   for (const MemberWrite& write : writes) unresolved_.set(zone_of(write));
 }
 
-Status MirrorGroup::write_held(std::span<const MemberWrite> writes,
-                               std::span<ZoneLocks::Hold* const> holds, Time until) {
-  const auto release_all = [&] {
-    for (ZoneLocks::Hold* const hold : holds) hold->release();
-  };
+Status MirrorGroup::mark(std::span<const MemberWrite> writes, Time until) {
   for (const MemberWrite& write : writes) {
     const std::uint32_t zone = zone_of(write);
     if (!recent_.has(zone)) recent_.set(zone);
-    if (const Status marked = bitmap_.mark(zone, until); !marked) {
-      release_all();
-      // No data was posted: without effect, whatever has become of the mark.
-      if (marked.error().code() == Code::kIndeterminate) return past_deadline("mark of a zone");
-      return marked;
-    }
+    const Status marked = bitmap_.mark(zone, until);
+    if (marked) continue;
+    // No data was posted: without effect, whatever has become of the mark.
+    if (marked.error().code() == Code::kIndeterminate) return past_deadline("mark of a zone");
+    return marked;
   }
-  WriteProgress progress{spread()};
-  const Status written = carry_out(writes, progress, until);
-  if (!written && progress.was_posted()) set_unresolved(writes);
-  release_all();
-  if (!written) {
-    if (!progress.was_posted()) return written;
-    return options_.metrics->write_failed(in_doubt(written.error()));
+  return {};
+}
+
+Status MirrorGroup::carry_out_data(std::span<const MemberWrite> writes, WriteProgress& progress,
+                                   Time until) {
+  Status done;
+  try {
+    done = carry_out(writes, progress, until);
+  } catch (const std::bad_alloc&) {  // no memory for a record
+    done = Error{Code::kOutOfMemory, "write"};
   }
-  return acknowledge(writes, until);
+  if (done || !progress.was_posted()) return done;
+  set_unresolved(writes);
+  return in_doubt(done.error());
+}
+
+Status MirrorGroup::write_held(const MemberWrite& write, ZoneLocks::Hold& hold, Time until) {
+  const std::span writes{&write, 1};
+  Status done = mark(writes, until);
+  if (done) {
+    WriteProgress progress{spread()};
+    done = carry_out_data(writes, progress, until);
+  }
+  hold.release();
+  if (done) return acknowledge(writes, until);
+  return options_.metrics->write_failed(done.error());
 }
 
 Status MirrorGroup::write_range(std::uint64_t offset_bytes, std::uint64_t length_bytes,
@@ -145,9 +162,7 @@ Status MirrorGroup::write_range(std::uint64_t offset_bytes, std::uint64_t length
   ZoneLocks::Hold hold{*locks_};
   if (const Status held = hold_range(hold, offset_bytes, length_bytes, false, until); !held)
     return held;
-  const MemberWrite write = member_write(offset_bytes, length_bytes, from);
-  ZoneLocks::Hold* const held = &hold;
-  return write_held(std::span{&write, 1}, std::span{&held, 1}, until);
+  return write_held(member_write(offset_bytes, length_bytes, from), hold, until);
 }
 
 Status MirrorGroup::write(std::uint64_t offset_bytes, const Source& from, Time until) {
@@ -229,8 +244,7 @@ Result<std::uint64_t> MirrorGroup::change_word(std::uint64_t offset_bytes, Time 
     if (!compute(next)) return value;
     const MemberWrite write{.offset_bytes = data_offset_ + offset_bytes,
                             .from = std::as_bytes(std::span{&next, 1})};
-    ZoneLocks::Hold* const held = &hold;
-    const Status written = write_held(std::span{&write, 1}, std::span{&held, 1}, until);
+    const Status written = write_held(write, hold, until);
     if (!written) return written.error();
     return value;
   }

@@ -115,9 +115,13 @@ class MirrorGroup {
   /// `length_bytes` from `offset_bytes` on, in one zone.
   Status write_range(std::uint64_t offset_bytes, std::uint64_t length_bytes, const Source& from,
                      Time until);
-  /// Marks the zones, writes the members, acknowledges. `holds` are released.
-  Status write_held(std::span<const MemberWrite> writes, std::span<ZoneLocks::Hold* const> holds,
-                    Time until);
+  /// Marks the zones of writes. After an error nothing was posted.
+  Status mark(std::span<const MemberWrite> writes, Time until);
+  /// carry_out() of bytes whose ranges the caller holds. After an error with something posted the
+  /// zones are unresolved, and the error is in doubt.
+  Status carry_out_data(std::span<const MemberWrite> writes, WriteProgress& progress, Time until);
+  /// Marks the zone, writes the members, acknowledges. `hold` is released.
+  Status write_held(const MemberWrite& write, ZoneLocks::Hold& hold, Time until);
   Status acknowledge(std::span<const MemberWrite> writes, Time until);
   void set_unresolved(std::span<const MemberWrite> writes);
   /// Gets the range of a zone that is resolved.
@@ -128,8 +132,11 @@ class MirrorGroup {
                                  bool shared);
   /// Offsets are those in the members' regions.
   Status read_primary(std::span<const MemberRead> reads, Time until);
-  // `together`: which of them were carried out together, and have the status that is returned.
-  Status write_ready(std::span<const GroupOperation> writes, Together& together);
+  /// `ended`: which of them have ended, and have their status.
+  void write_ready(std::span<GroupOperation> writes, Together& ended);
+  /// A write that was posted together with others, and is in doubt: alone, in its range.
+  Status repeat(const MemberWrite& write, Time until);
+  /// `together`: which of them were carried out together, and have the status that is returned.
   Status read_ready(std::span<const GroupOperation> reads, Together& together);
   /// The error of a write that some members may have. One of the caller's memory stays as it is.
   [[nodiscard]] static Error in_doubt(const Error& error);

@@ -25,45 +25,62 @@ bool MirrorGroup::try_to_hold(ZoneLocks::Hold& hold, const GroupOperation& opera
 }
 
 /// Writes those that can begin at once, as one write of several pieces: the rules for a write hold
-/// for all of them together.
-Status MirrorGroup::write_ready(std::span<const GroupOperation> writes, Together& together) {
+/// for all of them together. What fails for all may be due to one of them: its memory, or its
+/// deadline, which is that of all. So each is tried again alone, while it still has its range: a
+/// write of another thread that came later, and may have seen these bytes, must stay the later one.
+void MirrorGroup::write_ready(std::span<GroupOperation> writes, Together& ended) {
   const GateEntry inside{control_.gate(), Time::clock::now()};
-  if (!inside) return {};
+  if (!inside) return;
   std::array<std::optional<ZoneLocks::Hold>, kTogetherMax> ranges;
-  std::array<ZoneLocks::Hold*, kTogetherMax> holds{};
   std::array<MemberWrite, kTogetherMax> pieces;
+  std::array<std::size_t, kTogetherMax> begun{};  // their places in `writes`
   std::size_t count = 0;
   Time until = Time::max();
   for (std::size_t i = 0; i < writes.size(); ++i) {
     const GroupOperation& each = writes[i];
-    ZoneLocks::Hold& range = ranges[i].emplace(*locks_);
-    if (!try_to_hold(range, each, false)) continue;
-    together.set(i);
+    if (!try_to_hold(ranges.at(i).emplace(*locks_), each, false)) continue;
     until = std::min(until, each.until);
-    holds[count] = &range;
-    pieces[count++] = member_write(each.offset_bytes, each.length_bytes, each.from);
+    begun.at(count) = i;
+    pieces.at(count++) = member_write(each.offset_bytes, each.length_bytes, each.from);
   }
-  if (count == 0) return {};
-  return write_held(std::span{pieces}.first(count), std::span{holds}.first(count), until);
+  if (count == 0) return;
+  const std::span all{pieces.data(), count};
+  WriteProgress progress{spread()};
+  Status done = mark(all, until);
+  if (done) done = carry_out_data(all, progress, until);
+  for (std::size_t i = 0; i < count; ++i) {
+    GroupOperation& each = writes[begun.at(i)];
+    const bool without_effect = !done && !progress.was_posted();
+    if (without_effect && Time::clock::now() < each.until) continue;
+    ended.set(begun.at(i));
+    each.status = done || without_effect ? done : repeat(all[i], each.until);
+  }
+  for (std::optional<ZoneLocks::Hold>& range : ranges) range.reset();
+  for (std::size_t i = 0; i < count; ++i) {
+    Status& status = writes[begun.at(i)].status;
+    if (!ended.test(begun.at(i))) continue;
+    if (status)
+      status = acknowledge(all.subspan(i, 1), writes[begun.at(i)].until);
+    else
+      options_.metrics->write_failed(status.error());
+  }
 }
 
-/// What failed for all may be due to one of them: its memory, or its deadline, which was that of
-/// all. So each is tried again alone. It has posted already, if the failure left that in doubt.
+/// Some members may have it from the time before: nothing that fails now is without effect.
+Status MirrorGroup::repeat(const MemberWrite& write, Time until) {
+  WriteProgress progress{spread()};
+  const Status done = carry_out_data(std::span{&write, 1}, progress, until);
+  return done ? done : Status{in_doubt(done.error())};
+}
+
 void MirrorGroup::write_together(std::span<GroupOperation> writes) {
   REMORA_ASSERT(writes.size() <= kTogetherMax, "a lane has room for the operations");
-  Together together;
-  const Status done = write_ready(writes, together);
-  const bool posted = !done && (done.error().code() == Code::kIndeterminate ||
-                                done.error().code() == Code::kProvider ||
-                                done.error().code() == Code::kInvalidArgument);
+  Together ended;
+  write_ready(writes, ended);
   for (std::size_t i = 0; i < writes.size(); ++i) {
     GroupOperation& each = writes[i];
-    if (together.test(i) && (done || Time::clock::now() >= each.until)) {
-      each.status = done;
-      continue;
-    }
-    each.status = write_range(each.offset_bytes, each.length_bytes, each.from, each.until);
-    if (together.test(i) && posted && !each.status) each.status = in_doubt(each.status.error());
+    if (!ended.test(i))
+      each.status = write_range(each.offset_bytes, each.length_bytes, each.from, each.until);
   }
 }
 

@@ -234,6 +234,26 @@ TEST_F(MirrorQueueTest, TheMemoryOfOneOperationFailsNoOther) {
   expect_side_by_side(16);
 }
 
+TEST_F(MirrorQueueTest, AWriteThatIsRepeatedAloneStaysBeforeALaterOne) {
+  claim_and_mark();
+  VolumeQueue first = open_queue();
+  VolumeQueue second = open_queue();
+  const auto later = filled(4096, 99);
+  const std::size_t before = regions_[1]->posted();
+  regions_[1]->hold_answers();
+  regions_[1]->fail_writes({WriteFault::kNone, WriteFault::kBadMemory});
+  write_side_by_side(first, 16);
+  regions_[1]->await_posted(before + 16);
+  EXPECT_TRUE(second.write(ByteOffset{0}, later));
+  ASSERT_OK(second.submit());
+  regions_[1]->release_answers();
+  for (const VolumeCompletion& each : first.wait(16)) EXPECT_TRUE(each.ok());
+  for (const VolumeCompletion& each : second.wait(1)) EXPECT_TRUE(each.ok());
+  ASSERT_OK(volume_->settled(kLong));
+  EXPECT_EQ(data_of(0, 0, 4096), later) << "the later one waited for the range of the first";
+  expect_equal_members();
+}
+
 /// Its range is in use until then, so that it cannot begin.
 TEST_F(MirrorQueueTest, AnOperationThatCannotBeginEndsWithItsDeadline) {
   claim_and_mark();
