@@ -96,11 +96,21 @@ Status MirrorVolume::claim(const ClaimOptions& options) {
   if ((*claimed)->group_count() < map_.group_count())
     return Error{Code::kProtocol, "claim of a volume"}.with_subject(layout_.volume.name +
                                                                     ", the number of its groups");
+  replace_writer(*claimed);
+  // The one before has lost its claim. Its threads end here: a handler in one of them may have the
+  // last reference otherwise, and a thread cannot wait for its own end.
+  if (*claimed != nullptr) static_cast<void>((*claimed)->release());
+  return {};
+}
+
+void MirrorVolume::replace_writer(std::shared_ptr<MirrorWriter>& other) {
   use_.close();
   static_cast<void>(use_.wait_quiet(Time::max()));
-  writer_.swap(*claimed);
+  {
+    const MutexLock lock{replacing_};
+    writer_.swap(other);
+  }
   use_.open();
-  return {};
 }
 
 Status MirrorVolume::release() {
@@ -108,15 +118,12 @@ Status MirrorVolume::release() {
   if (writer_ == nullptr)
     return Error{Code::kNotFound, "claim of a volume"}.with_subject(layout_.volume.name);
   std::shared_ptr<MirrorWriter> ended;
-  use_.close();
-  static_cast<void>(use_.wait_quiet(Time::max()));
-  writer_.swap(ended);
-  use_.open();
+  replace_writer(ended);
   return ended->release();
 }
 
 std::shared_ptr<MirrorWriter> MirrorVolume::writer() const {
-  const GateEntry inside{use_, Time::max()};
+  const MutexLock lock{replacing_};
   return writer_;
 }
 

@@ -56,7 +56,7 @@ class MirrorVolume {
   Status claim(const ClaimOptions& options);
   /// Errors: kNotFound (not claimed), those of MirrorWriter::release().
   Status release();
-  /// Null: not claimed.
+  /// Null: not claimed. Waits for no operation: handlers that operations call may ask.
   [[nodiscard]] std::shared_ptr<MirrorWriter> writer() const;
 
   Status read(ByteOffset from, const Target& into, Time until);
@@ -95,6 +95,8 @@ class MirrorVolume {
   template <typename Change>
   Result<std::uint64_t> change_word(Operation operation, ByteOffset at, Time until,
                                     const Change& change);
+  /// Waits for the operations in flight, then swaps.
+  void replace_writer(std::shared_ptr<MirrorWriter>& other);
   [[nodiscard]] Error outside(Operation operation, ByteOffset at, std::uint64_t length_bytes) const;
 
   const MakeOpener make_opener_;
@@ -104,9 +106,10 @@ class MirrorVolume {
   const MirrorOptions options_;
   MirrorReader reader_;
   /// Closed while the writer changes, so that operations need no lock to use it.
-  mutable OperationGate use_;
-  mutable remora::detail::Mutex claiming_;  ///< held while the volume is claimed or released
-  std::shared_ptr<MirrorWriter> writer_;    ///< changes with the gate closed and quiet
+  OperationGate use_;
+  remora::detail::Mutex claiming_;           ///< held while the volume is claimed or released
+  mutable remora::detail::Mutex replacing_;  ///< held while writer_ changes, and by writer()
+  std::shared_ptr<MirrorWriter> writer_;     ///< changes with the gate closed and quiet
 };
 
 }  // namespace remora::volume::detail

@@ -100,7 +100,11 @@ Status Volume::release() const {
   if (core_ == nullptr) return closed_volume("claim of a volume", core_);
   if (core_->mirror() == nullptr)
     return Error{Code::kNotFound, "claim of a volume"}.with_subject(record().name);
-  return core_->mirror()->release();
+  try {
+    return core_->mirror()->release();
+  } catch (const std::bad_alloc&) {
+    return Error{Code::kOutOfMemory, "claim of a volume"}.with_subject(record().name);
+  }
 }
 
 bool Volume::claimed() const {

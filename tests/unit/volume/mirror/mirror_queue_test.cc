@@ -317,6 +317,25 @@ TEST_F(MirrorQueueTest, AReleaseLetsWritesInFlightEnd) {
   for (const VolumeCompletion& each : queue.wait(8)) EXPECT_TRUE(each.ok());
 }
 
+/// A handler of events asks so, inside of an operation that release() waits for.
+TEST_F(MirrorQueueTest, AskingForTheClaimDoesNotWaitForARelease) {
+  claim_and_mark();
+  VolumeQueue queue = open_queue();
+  const std::size_t before = regions_[1]->posted();
+  regions_[1]->hold_answers();
+  write_side_by_side(queue, 1);
+  regions_[1]->await_posted(before + 1);
+  std::thread releaser{[this] { EXPECT_TRUE(volume_->release().ok()); }};
+  std::vector<std::byte> bytes(8);
+  while (volume_->read(ByteOffset{1_MiB}, bytes, 1ms)) std::this_thread::yield();
+  EXPECT_TRUE(volume_->claimed());
+  EXPECT_EQ(volume_->groups().size(), 1U);
+  regions_[1]->release_answers();
+  EXPECT_TRUE(queue.wait(1)[0].ok());
+  releaser.join();
+  EXPECT_FALSE(volume_->claimed());
+}
+
 TEST_F(MirrorQueueTest, AWriterThatIsReplacedWritesNothingMore) {
   claim_and_mark();
   VolumeQueue queue = open_queue();
