@@ -108,14 +108,14 @@ Managed<void> GroupRestorer::move(std::uint32_t group, const std::string& region
   if (leaving == nullptr) return {};  // it was removed meanwhile
   Wanted wanted{servers_of_members(before, region), excluded, target};
   wanted.excluded.push_back(leaving->server);
-  if (auto added = add(group, wanted); !added) return added;
+  if (auto added = add(group, std::move(wanted)); !added) return added;
   if (auto removed = remove(group, *leaving); !removed) return removed;
   const MutexLock lock{mutex_};
   ++report_.members_moved;
   return {};
 }
 
-Managed<void> GroupRestorer::add(std::uint32_t group, const Wanted& wanted) {
+Managed<void> GroupRestorer::add(std::uint32_t group, Wanted wanted) {
   if (const Status settled = volume_.settle_promotion(group, until()); !settled)
     return failure(settled.error(), name_of_group(volume_, group));
   auto properties = spec_for(group);
@@ -128,6 +128,11 @@ Managed<void> GroupRestorer::add(std::uint32_t group, const Wanted& wanted) {
     if (built || built.error().error.code() == Code::kCancelled) return built;
     last = built.error();
     if (!volume_.claimed()) break;
+    // The group is busy, or a write to the copy has failed: other groups may use the server.
+    if (last->error.code() == Code::kBusy) {
+      wanted.excluded.push_back(server->name);
+      continue;
+    }
     const MutexLock lock{mutex_};
     failed_.insert(server->name);
   }

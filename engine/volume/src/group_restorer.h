@@ -59,7 +59,7 @@ class GroupRestorer {
     std::string target{};                 ///< this server; empty: any
   };
   /// Adds one member, on up to kTries servers.
-  Managed<void> add(std::uint32_t group, const Wanted& wanted);
+  Managed<void> add(std::uint32_t group, Wanted wanted);
   /// Makes the region, copies, and makes the member in sync.
   Managed<void> build(std::uint32_t group, const ServerRecord& server, const RegionSpec& spec);
   Managed<void> copy(std::uint32_t group, const std::string& server);

@@ -216,6 +216,21 @@ TEST(MirrorWork, GroupThatFailsIsNamedAndOthersGoOn) {
   EXPECT_EQ(mirror.in_sync(1), 2U);
 }
 
+TEST(MirrorWork, GroupThatIsBusyKeepsNoServerFromOthers) {
+  FakeMirror mirror{3, 4, 1};
+  mirror.lose_server("s1");  // s2 is the one place for copies of groups 0 and 3
+  mirror.before_step = [](std::string_view step) -> Status {
+    if (step.starts_with("add 0 ")) return Error{Code::kBusy, "configuration of a group"};
+    return {};
+  };
+  const auto report = repair(mirror);
+  ASSERT_TRUE(report);
+  ASSERT_THAT(report->left, SizeIs(1));
+  EXPECT_THAT(report->left[0], HasSubstr("group 0"));
+  EXPECT_EQ(mirror.in_sync(1), 2U);
+  EXPECT_EQ(mirror.in_sync(3), 2U);
+}
+
 TEST(MirrorWork, LostClaimEndsTheWork) {
   FakeMirror mirror{4, 2, 1};
   mirror.lose_server("s1");
