@@ -179,12 +179,24 @@ class LossAcceptance {
     const std::string key = cluster_.keys().group(layout_.volume.name, group.index);
     std::vector<Compare> unchanged = conditions();
     unchanged.push_back({key, layout_.group_values[group.index]});
+    // Once a server is drained, no volume gets a member there.
+    for (const Member& member : group.members)
+      unchanged.push_back({cluster_.keys().draining(member.server), std::nullopt});
     const auto applied = commit_decided(cluster_, {unchanged, {{key, to_json(group), kNoLease}}});
     if (applied && *applied) return {};
     if (applied) remove_members(group);
     // Without an answer the group may have them; else the next repair removes them.
-    if (applied) return changed_meanwhile();
+    if (applied) return why_refused(group);
     return failure(applied.error());
+  }
+  [[nodiscard]] tl::unexpected<Failure> why_refused(const GroupRecord& group) const {
+    const auto draining = cluster_.draining();
+    if (!draining) return failure(draining.error());
+    for (const Member& member : group.members)
+      if (std::find(draining->begin(), draining->end(), member.server) != draining->end())
+        return failure(
+            Error{Code::kBusy, "server that is drained meanwhile"}.with_subject(member.server));
+    return changed_meanwhile();
   }
   Managed<void> make_members(GroupRecord& group, const std::vector<std::size_t>& set) {
     for (const std::size_t server : set) {

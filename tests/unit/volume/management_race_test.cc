@@ -90,6 +90,8 @@ class ManagementRace : public Management {
   // Of a growth: the volume is taken, the keys of its groups are written, its size is written.
   static constexpr int kWritesGroups = 1;
   static constexpr int kWritesSize = 2;
+  // Of an accepted loss: the volume is taken, then each lost group is replaced.
+  static constexpr int kReplacesGroup = 1;
 };
 
 /// A growth writes keys of groups between the removal's reading of the volume and its mark.
@@ -159,6 +161,29 @@ TEST_F(ManagementRace, CreationPlacesNothingOnAServerThatIsDrainedMeanwhile) {
   EXPECT_EQ(refused.error().error.operation(), "server that is drained meanwhile");
   EXPECT_EQ(refused.error().error.subject(), "s1");
   expect_no_keys();
+  EXPECT_EQ(regions(), 0U);
+}
+
+TEST_F(ManagementRace, AcceptedLossPlacesNothingOnAServerThatIsDrainedMeanwhile) {
+  ASSERT_TRUE(create_volume(cluster(), engine(), spec(1_MiB)));
+  const GroupRecord before = cluster().layout("disk").value().groups[0];
+  const int lost = before.members[0].server[1] - '0';
+  server(lost) =
+      Server::start(remora::test::server_config(TransportKind::kTcp, {.pool_bytes = kPool}))
+          .value();
+  register_server(lost);
+  const Cluster accepting = cluster_that_calls([&](int number) {
+    for (const char* const each : {"s0", "s1", "s2"})
+      if (number == kReplacesGroup) {
+        EXPECT_TRUE(drain_server(cluster(), engine(), each));
+      }
+    return true;
+  });
+  const auto refused = accept_loss(accepting, engine(), "disk");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().error.code(), Code::kBusy);
+  EXPECT_EQ(refused.error().error.operation(), "server that is drained meanwhile");
+  EXPECT_EQ(cluster().layout("disk").value().groups[0], before);
   EXPECT_EQ(regions(), 0U);
 }
 
