@@ -1,6 +1,5 @@
 #include "engine_member_opener.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "region_member.h"
@@ -19,39 +18,47 @@ EngineMemberOpener::EngineMemberOpener(remora::detail::EngineShare engine, const
       size_bytes_{size_bytes},
       limit_{limit} {}
 
-Result<std::string> EngineMemberOpener::find(const Member& member) {
-  const auto now = std::chrono::steady_clock::now();
-  if (!finder_ || now - looked_ > kRemembered) {
-    finder_.emplace(engine_, transport_);
-    looked_ = now;
-    // Without a store the addresses that the member was made with have to do.
-    if (auto servers = cluster_.servers()) servers_ = std::move(*servers);
-  }
-  const auto record = std::find_if(servers_.begin(), servers_.end(), [&](const ServerRecord& each) {
-    return each.name == member.server;
-  });
-  return finder_->find(member, record == servers_.end() ? member.addresses : record->addresses);
+EngineMemberOpener::FoundServer& EngineMemberOpener::server_of(const Member& member) {
+  const MutexLock lock{mutex_};
+  return servers_[member.server];
 }
 
-Result<std::shared_ptr<MirrorMember>> EngineMemberOpener::made(Result<Region> region,
+Result<std::string> EngineMemberOpener::find(FoundServer& server, const Member& member) {
+  const MutexLock lock{server.mutex};
+  const auto now = std::chrono::steady_clock::now();
+  if (!server.finder || now - server.looked > kRemembered) {
+    server.finder.emplace(engine_, transport_);
+    server.looked = now;
+    server.addresses.clear();
+    if (const auto servers = cluster_.servers())
+      for (const ServerRecord& each : *servers)
+        if (each.name == member.server) server.addresses = each.addresses;
+  }
+  return server.finder->find(member,
+                             server.addresses.empty() ? member.addresses : server.addresses);
+}
+
+Result<std::shared_ptr<MirrorMember>> EngineMemberOpener::made(FoundServer& server,
+                                                               Result<Region> region,
                                                                const Member& member) {
-  auto checked = finder_->checked(std::move(region), member, size_bytes_);
+  const MutexLock lock{server.mutex};
+  auto checked = server.finder->checked(std::move(region), member, size_bytes_);
   if (!checked) return checked.error();
   return std::shared_ptr<MirrorMember>{std::make_shared<RegionMember>(std::move(*checked), limit_)};
 }
 
 Result<std::shared_ptr<MirrorMember>> EngineMemberOpener::open(const Member& member) {
-  const MutexLock lock{mutex_};
-  const auto uri = find(member);
+  FoundServer& server = server_of(member);
+  const auto uri = find(server, member);
   if (!uri) return uri.error();
-  return made(engine_.open_region(*uri, rights_), member);
+  return made(server, engine_.open_region(*uri, rights_), member);
 }
 
 Result<std::shared_ptr<MirrorMember>> EngineMemberOpener::fence(const Member& member) {
-  const MutexLock lock{mutex_};
-  const auto uri = find(member);
+  FoundServer& server = server_of(member);
+  const auto uri = find(server, member);
   if (!uri) return uri.error();
-  return made(engine_.fence_region(*uri, rights_), member);
+  return made(server, engine_.fence_region(*uri, rights_), member);
 }
 
 }  // namespace remora::volume::detail

@@ -3,6 +3,7 @@
 /// Opens and fences members of mirrors through the engine.
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,7 +19,8 @@
 namespace remora::volume::detail {
 
 /// Rules 5 and 6. A server that did not answer is not tried again for kRemembered, so that its
-/// groups do not cost a connection attempt each. Thread-safe: one call after the other.
+/// groups do not cost a connection attempt each. Thread-safe: a call waits for another one only
+/// while that looks for the same server.
 class EngineMemberOpener final : public MemberOpener {
  public:
   static constexpr std::chrono::seconds kRemembered{5};
@@ -33,9 +35,20 @@ class EngineMemberOpener final : public MemberOpener {
   Result<std::shared_ptr<MirrorMember>> fence(const Member& member) override;
 
  private:
-  Result<std::string> find(const Member& member) REMORA_REQUIRES(mutex_);
-  Result<std::shared_ptr<MirrorMember>> made(Result<Region> region, const Member& member)
-      REMORA_REQUIRES(mutex_);
+  /// Where a server's members are, as it was last found.
+  struct FoundServer {
+    remora::detail::Mutex mutex;
+    std::optional<MemberFinder> finder REMORA_GUARDED_BY(mutex);
+    /// Of its record; empty: those that a member was made with have to do.
+    std::vector<std::string> addresses REMORA_GUARDED_BY(mutex);
+    std::chrono::steady_clock::time_point looked REMORA_GUARDED_BY(mutex){};
+  };
+
+  /// The only place that waits for the server, or for the store.
+  Result<std::string> find(FoundServer& server, const Member& member);
+  Result<std::shared_ptr<MirrorMember>> made(FoundServer& server, Result<Region> region,
+                                             const Member& member);
+  FoundServer& server_of(const Member& member);
 
   const remora::detail::EngineShare engine_;
   const Cluster cluster_;
@@ -44,9 +57,8 @@ class EngineMemberOpener final : public MemberOpener {
   const std::uint64_t size_bytes_;
   const std::chrono::nanoseconds limit_;
   remora::detail::Mutex mutex_;
-  std::optional<MemberFinder> finder_ REMORA_GUARDED_BY(mutex_);
-  std::vector<ServerRecord> servers_ REMORA_GUARDED_BY(mutex_);
-  std::chrono::steady_clock::time_point looked_ REMORA_GUARDED_BY(mutex_){};
+  /// By name. One is never removed.
+  std::map<std::string, FoundServer> servers_ REMORA_GUARDED_BY(mutex_);
 };
 
 }  // namespace remora::volume::detail
