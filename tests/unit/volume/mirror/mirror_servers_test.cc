@@ -1,12 +1,19 @@
 /// Mirrors over servers of this process and a store in a file.
 
 #include <algorithm>
+#include <arpa/inet.h>
+#include <atomic>
 #include <cstddef>
 #include <gtest/gtest.h>
 #include <memory>
+#include <netinet/in.h>
 #include <optional>
+#include <poll.h>
 #include <span>
 #include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -16,6 +23,7 @@
 #include <remora/volume/open_store.h>
 #include <remora/volume/volume.h>
 
+#include "engine_member_opener.h"
 #include "mirror_layout.h"
 #include "support/assert_ok.h"
 #include "support/pattern.h"
@@ -299,6 +307,61 @@ TEST_F(MirrorServers, AVolumeOfAnEngineThatWasMovedFromIsClosed) {
   const Volume volume = open();
   EXPECT_CODE(volume.claim(), kClosed);
   engine_.reset();
+}
+
+/// A socket that takes connections and answers none.
+class SilentServer {
+ public:
+  SilentServer() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(::listen(socket_, 8), 0);
+    socklen_t length = sizeof(address);
+    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
+  ~SilentServer() { ::close(socket_); }
+  SilentServer(const SilentServer&) = delete;
+  SilentServer& operator=(const SilentServer&) = delete;
+
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  void wait_for_a_client() const {
+    pollfd poll{.fd = socket_, .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&poll, 1, 30'000), 1);
+  }
+
+ private:
+  const int socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::string address_;
+};
+
+TEST_F(MirrorServers, AServerThatDoesNotAnswerKeepsNoOtherWaiting) {
+  std::optional<SilentServer> silent{std::in_place};
+  EngineOptions options;
+  options.control_deadline = 60s;
+  const Engine engine = Engine::open(options).value();
+  detail::EngineMemberOpener opener{
+      engine, *cluster_, TransportKind::kTcp, Rights::kAll, detail::mirror_region_bytes(kGroup),
+      3s};
+  const Member lost{.server = "silent",
+                    .addresses = {silent->address()},
+                    .memory_id = 1,
+                    .region = "v",
+                    .incarnation = 1};
+  std::atomic<bool> over{false};
+  std::thread waits{[&] {
+    EXPECT_FALSE(opener.fence(lost).ok());
+    over = true;
+  }};
+  silent->wait_for_a_client();
+  const Member member = group(0).members.front();
+  EXPECT_TRUE(opener.open(member).ok());
+  EXPECT_TRUE(opener.fence(member).ok());
+  EXPECT_FALSE(over) << "the others waited for it";
+  silent.reset();  // the connection ends
+  waits.join();
 }
 
 TEST_F(MirrorServers, AnExclusiveVolumeIsReadByItsWriterOnly) {
