@@ -41,7 +41,13 @@ Status GroupKey::commit(const GroupRecord& next) {
 Status GroupKey::thaw() {
   if (!frozen_) return {};
   frozen_ = false;
-  Status done = commit(with_new_nonce(record_));
+  Status done;
+  try {
+    done = commit(with_new_nonce(record_));
+  } catch (...) {  // no memory: the lost transaction can still apply
+    frozen_ = true;
+    throw;
+  }
   if (done || claim_->lost()) return done;
   if (done.error().code() == Code::kBusy && !frozen_) return {};  // read_again() knows the value
   // An error of the store: the nonce was not changed, and the lost transaction can still apply.

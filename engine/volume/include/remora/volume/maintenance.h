@@ -70,7 +70,7 @@ struct MaintenanceOptions {
   std::uint32_t groups_at_once = 4;
   /// For each step that waits for servers or the store.
   std::chrono::nanoseconds step_limit = std::chrono::seconds{30};
-  /// Called by the threads that copy, one call at a time; so is `stop`.
+  /// Called by the threads that copy, one call at a time; so is `stop`. Neither may throw.
   std::function<void(const MaintenanceProgress&)> progress{};
   /// Asked before each zone is copied. True: the work ends with kCancelled; what is done stays, and
   /// copies that are not complete are removed.
