@@ -83,7 +83,7 @@ static void configuration(const struct world* world, char* text, size_t size) {
            "transports: {rdma: %s, shm: %s, tcp: %s}\n"
            "pool: {size: 8MiB, piece: 256KiB, huge_pages: never}\n"
            "regions:\n  - {name: fixed, size: 64KiB}\n"
-           "limits: {drain_timeout: 20s}\n"
+           "limits: {drain_timeout: 20s, revoke_grace: 10s}\n"
 
            "auth: none\n",
            world->address, world->kind == REMORA_TRANSPORT_RDMA ? "required" : "off",

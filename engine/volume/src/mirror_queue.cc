@@ -239,6 +239,15 @@ VolumeCompletions MirrorQueue::progress() noexcept {
   return hand_out();
 }
 
+std::chrono::steady_clock::time_point MirrorQueue::next_deadline() const noexcept {
+  const MutexLock lock{mutex_};
+  if (ended_.first != nullptr) return std::chrono::steady_clock::now();
+  auto earliest = std::chrono::steady_clock::time_point::max();
+  for (const Entry* each = newest_; each != nullptr; each = each->earlier)
+    earliest = std::min(earliest, each->until);
+  return earliest;
+}
+
 Result<int> MirrorQueue::event_fd() noexcept {
   const MutexLock lock{mutex_};
   if (events_ == nullptr) {

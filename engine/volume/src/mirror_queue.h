@@ -60,10 +60,8 @@ class MirrorQueue {
   VolumeCompletions wait(std::size_t at_least) noexcept;
   Result<int> event_fd() noexcept;
   VolumeCompletions progress() noexcept;
-  /// Never: its threads end operations whose deadline has passed.
-  [[nodiscard]] static std::chrono::steady_clock::time_point next_deadline() noexcept {
-    return std::chrono::steady_clock::time_point::max();
-  }
+  /// Its threads end what has passed its deadline; what has ended waits to be handed out now.
+  [[nodiscard]] std::chrono::steady_clock::time_point next_deadline() const noexcept;
 
   [[nodiscard]] const VolumeQueueRoom& room() const noexcept { return room_; }
   [[nodiscard]] VolumeCore& volume() const noexcept { return *volume_; }
@@ -104,7 +102,7 @@ class MirrorQueue {
   std::vector<std::thread> threads_;
   remora::detail::Mutex calling_;  ///< held by the thread that is in a call
   // Of all:
-  remora::detail::Mutex mutex_;
+  mutable remora::detail::Mutex mutex_;
   remora::detail::Condition work_;                     ///< runnable_, stopped_
   remora::detail::Condition done_;                     ///< ended_
   Entry* newest_ REMORA_GUARDED_BY(mutex_) = nullptr;  ///< submitted and not ended

@@ -222,11 +222,11 @@ TEST_F(MirrorMaintenance, DamagedHeaderStopsItsGroupOnly) {
 }
 
 TEST_F(MirrorMaintenance, LossOfAnOldRecordIsNotAcceptedWhileNewerRegionsAreThere) {
-  make(1, 2);
+  const VolumeLayout made = make(1, 2);
   write_all(1);
   const std::string old = export_volume(cluster(), "disk").value();
   std::vector<int> dead;
-  for (const Member& member : layout().groups[0].members) dead.push_back(member.server[1] - '0');
+  for (const Member& member : made.groups[0].members) dead.push_back(member.server[1] - '0');
   for (const int each : dead) {
     kill(each);
     ASSERT_TRUE(repair_volume(cluster(), engine(), "disk"));
@@ -244,11 +244,11 @@ TEST_F(MirrorMaintenance, LossOfAnOldRecordIsNotAcceptedWhileNewerRegionsAreTher
 }
 
 TEST_F(MirrorMaintenance, LossOfAnOldRecordIsAcceptedWhenNoRegionIsThere) {
-  make(1, 2);
+  const VolumeLayout made = make(1, 2);
   write_all(1);
   const std::string old = export_volume(cluster(), "disk").value();
   std::vector<int> dead;
-  for (const Member& member : layout().groups[0].members) dead.push_back(member.server[1] - '0');
+  for (const Member& member : made.groups[0].members) dead.push_back(member.server[1] - '0');
   for (const int each : dead) kill(each);
   restore_records(old);
   for (const int each : dead) start(each);

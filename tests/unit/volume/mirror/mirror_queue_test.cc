@@ -364,6 +364,7 @@ TEST_F(MirrorQueueTest, EventDescriptorTellsOfCompletionsAndRefusals) {
     ASSERT_OK(queue.submit());
     VolumeCompletions found;
     while (found.empty()) {
+      EXPECT_NE(queue.next_deadline(), Time::max()) << "until it is handed out";
       pollfd wanted{fd, POLLIN, 0};
       ASSERT_EQ(::poll(&wanted, 1, 20'000), 1);
       found = queue.progress();
@@ -371,6 +372,7 @@ TEST_F(MirrorQueueTest, EventDescriptorTellsOfCompletionsAndRefusals) {
     ASSERT_EQ(found.size(), 1U);
     EXPECT_EQ(found[0].tag(), at);
     EXPECT_EQ(found[0].ok(), at == 0);
+    EXPECT_EQ(queue.next_deadline(), Time::max());
   }
 }
 

@@ -135,8 +135,7 @@ class VolumeQueue {
   Result<int> event_fd() noexcept;
   /// As poll(); takes the events of event_fd() and arms it for the next one.
   VolumeCompletions progress() noexcept;
-  /// Call progress() at that time, at the latest; time_point::max() if no operation is in flight,
-  /// and of a mirror.
+  /// Call progress() at that time, at the latest; time_point::max() if no operation is in flight.
   [[nodiscard]] std::chrono::steady_clock::time_point next_deadline() const noexcept;
 
   /// Operations that the queue can have; 0: moved from.
