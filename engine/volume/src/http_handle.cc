@@ -3,6 +3,7 @@
 #include <array>
 #include <curl/curl.h>
 #include <mutex>
+#include <sys/socket.h>
 
 namespace remora::volume {
 namespace {
@@ -14,6 +15,11 @@ std::size_t append(const char* bytes, std::size_t size, std::size_t count, void*
   if (body.size() + size * count > kAnswerBytesMax) return 0;  // libcurl ends the request
   body.append(bytes, size * count);
   return size * count;
+}
+
+/// libcurl's own sockets stay open in programs that a child of this process executes.
+curl_socket_t open_socket(void* /*context*/, curlsocktype /*purpose*/, curl_sockaddr* address) {
+  return ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
 bool is_of_certificate(CURLcode code) noexcept {
@@ -41,6 +47,7 @@ std::unique_ptr<HttpHandle> HttpHandle::create(const StoreOptions& options) {
   CURL* const curl = ::curl_easy_init();
   if (curl == nullptr) return nullptr;
   ::curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  ::curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, &open_socket);
   ::curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   ::curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");  // etcd is part of the cluster's own network
   ::curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -228,6 +230,24 @@ TEST_F(RealEtcd, WhatItHadSurvivesItsRestart) {
   EXPECT_EQ(store->range("/a", 1s).error().code(), Code::kUnreachable);
   etcd.start();
   EXPECT_EQ(get_one(*store, "/a", 20s).value()->value, "1");
+}
+
+TEST_F(RealEtcd, ItsConnectionsEndInProgramsThatAChildExecutes) {
+  const EtcdProcess etcd;
+  const auto store = store_at({etcd.endpoint()});
+  ASSERT_OK(store->range("/a", 10s));
+  int connections = 0;
+  for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+    const int descriptor = std::stoi(entry.path().filename().string());
+    sockaddr_in peer{};
+    socklen_t length = sizeof(peer);
+    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0 ||
+        peer.sin_family != AF_INET)
+      continue;
+    ++connections;
+    EXPECT_EQ(::fcntl(descriptor, F_GETFD), FD_CLOEXEC);
+  }
+  EXPECT_EQ(connections, 1);
 }
 
 TEST_F(RealEtcd, GenerationIsMadeOnce) {
