@@ -27,7 +27,7 @@ esac
 # An emulator of one processor does with a third less of the machine's time, and that is enough where one
 # thread waits for another. What is about several threads has two. Both guests take about as long, in the
 # first tier as in the gate.
-rest='^(apps\.|Protection/|Fault/(Memlock|RdmaPeers|WarmRestart)'
+rest='^(apps\.|Protection/|Fault/(Memlock|WarmRestart)'
 rest+='|Verbs(Api|Connection|Device|Examples|Loopback|Memory|Overrun|Perftest|Process|Transport|TwoGuests)\.'
 rest+='|Conformance/(AsyncQueueLoss|Auth|Batch|BatchNotify|Buffer|ClientLoss|ClientPause|Descriptors|Error'
 rest+='|ErrorWords|Extent|FaultTransport|Leaving|Lifecycle|Lock|Misuse|MovedFrom|Pattern|PausedHolder'

@@ -162,19 +162,42 @@ mkdir -p "$logs"
 exec 9>"$logs/.lock"
 flock -n 9 || die "another $self runs in this tree"
 
-child=''
-stop_child() {
-  [[ $child ]] || return 0
-  kill -TERM -- "-$child" 2>/dev/null || true
+child='' beside=''
+stop_group() {
+  [[ $1 ]] || return 0
+  kill -TERM -- "-$1" 2>/dev/null || true
   for _ in {1..100}; do
-    kill -0 -- "-$child" 2>/dev/null || break
+    kill -0 -- "-$1" 2>/dev/null || break
     sleep 0.1
   done
-  kill -KILL -- "-$child" 2>/dev/null || true
+  kill -KILL -- "-$1" 2>/dev/null || true
+}
+stop_child() {
+  stop_group "$child"
   child=''
 }
-trap 'stop_child; exit 130' INT TERM HUP
-trap stop_child EXIT
+stop_all() {
+  stop_child
+  stop_group "$beside"
+}
+trap 'stop_all; exit 130' INT TERM HUP
+trap stop_all EXIT
+
+# start_stage NAME: in a process group of its own, so that all of it can be ended. Sets `child`.
+start_stage() {
+  set -m
+  ("stage_${1//-/_}") >"$logs/$1.log" 2>&1 9>&- </dev/null &
+  child=$!
+  set +m
+}
+
+# The tests of faults wait for most of their time: clang-tidy computes meanwhile, behind them.
+start_beside() {
+  [[ $1 == faults && " ${chosen[*]} " == *' tidy '* ]] || return 0
+  start_stage tidy
+  beside=$child
+  renice -n 19 -g "$beside" >/dev/null 2>&1 || true
+}
 
 live=0
 if [[ -t 1 ]]; then live=1; fi
@@ -195,10 +218,13 @@ declare -A stage_passed=() stage_failed=() stage_skipped=() stage_seconds=()
 run_stage() {
   local name=$1 log=$logs/$1.log started=$SECONDS status=0 elapsed shown=-1 note=''
   ((live)) || printf '==> %s:%s\n' "$name" " ${stage_text[$name]}"
-  set -m  # a process group of its own, so that all of it can be ended
-  ("stage_${name//-/_}") >"$log" 2>&1 9>&- </dev/null &
-  child=$!
-  set +m
+  start_beside "$name"
+  if [[ $name == tidy && $beside ]]; then
+    child=$beside beside=''
+    renice -n 0 -g "$child" >/dev/null 2>&1 || true  # if this user may
+  else
+    start_stage "$name"
+  fi
   while kill -0 "$child" 2>/dev/null; do
     sleep 0.25
     elapsed=$((SECONDS - started))
