@@ -15,6 +15,23 @@ namespace {
 class MirrorRestoredStore : public VolumeFaultTest {
  protected:
   [[nodiscard]] bool proxied() const override { return true; }
+  /// Which of two generations is newer cannot be known: what repair() keeps is named, and removed
+  /// by hand. `before`: the members of the snapshot.
+  void remove_what_repair_keeps(const std::vector<volume::Member>& before) {
+    volume::MaintenanceOptions options;
+    options.steal = true;
+    const Engine engine = mirror_engine();
+    const auto repaired = repair_volume(cluster(), engine, kMirrorName, options);
+    ASSERT_TRUE(repaired.has_value()) << repaired.error().error.message();
+    ASSERT_EQ(repaired->left.size(), 1U);
+    const auto kept = std::find_if(before.begin(), before.end(), [&](const volume::Member& each) {
+      return repaired->left.front().find(each.region) != std::string::npos;
+    });
+    ASSERT_NE(kept, before.end()) << repaired->left.front();
+    const Session session =
+        engine.connect("remora://" + kept->addresses.front() + "?transport=tcp").value();
+    ASSERT_TRUE(ok(session.remove_region(kept->region, Removal::kNow)));
+  }
 };
 
 /// The snapshot names as primary a member that was removed since, and that can be reached again: it
@@ -77,20 +94,7 @@ TEST_F(MirrorRestoredStore, IsRefusedUntilTheHeadersWereCompared) {
   ASSERT_TRUE(restored.has_value()) << restored.error().error.message() << restored.error().detail;
   EXPECT_EQ(*restored, std::vector<std::uint64_t>{0});
   ASSERT_NO_FATAL_FAILURE(expect_next_claim(round, false));
-  // Which of two generations is newer cannot be known: what is kept is named, and removed by hand.
-  volume::MaintenanceOptions options;
-  options.steal = true;
-  const auto repaired = repair_volume(cluster(), engine, kMirrorName, options);
-  ASSERT_TRUE(repaired.has_value()) << repaired.error().error.message();
-  ASSERT_EQ(repaired->left.size(), 1U);
-  const auto removed =
-      std::find_if(members_before.begin(), members_before.end(), [&](const volume::Member& each) {
-        return repaired->left.front().find(each.region) != std::string::npos;
-      });
-  ASSERT_NE(removed, members_before.end()) << repaired->left.front();
-  const Session session =
-      engine.connect("remora://" + removed->addresses.front() + "?transport=tcp").value();
-  ASSERT_TRUE(ok(session.remove_region(removed->region, Removal::kNow)));
+  ASSERT_NO_FATAL_FAILURE(remove_what_repair_keeps(members_before));
   ASSERT_NO_FATAL_FAILURE(repair());
 }
 
