@@ -327,7 +327,9 @@ def run_file(name, blocks, tree, where):
     session, well = Session(tree, limit, where), True
     try:
         for block in blocks:
+            began = time.monotonic()
             fault, output = session.run(block)
+            print(f"  took: {time.monotonic() - began:.3f} commands: {name}:{block.line}")
             if fault is None:
                 print(f"ok - commands: {name}:{block.line}", flush=True)
                 continue
