@@ -19,7 +19,7 @@ dev        |2400| |build dev; native tests
 quickstart | 900| |the run part of ci/quickstart.sh, natively, and ci/cluster.sh, with the dev build, whose units are those of its own
 install    | 900| |install, move the prefix, build outside projects against it; command lines of documents
 vm         |2400| |two guests with Soft-RoCE at once: rxe tests, quickstart over rdma; with --gate faults there, too
-faults     | 900|g|native tests that the fast tier leaves out: faults with short counts, memcheck
+faults     |1800|g|native tests that the fast tier leaves out: faults with short counts, memcheck
 tidy       |1800|g|clang-tidy-14 on what has changed of the product
 affected   |3000|a|build; the tests whose programs, scripts or data have changed (--affected)
 hosts      |1800|f|two guests with Soft-RoCE: verbs, conformance, faults of link, lanes and processes
@@ -162,42 +162,19 @@ mkdir -p "$logs"
 exec 9>"$logs/.lock"
 flock -n 9 || die "another $self runs in this tree"
 
-child='' beside=''
-stop_group() {
-  [[ $1 ]] || return 0
-  kill -TERM -- "-$1" 2>/dev/null || true
+child=''
+stop_child() {
+  [[ $child ]] || return 0
+  kill -TERM -- "-$child" 2>/dev/null || true
   for _ in {1..100}; do
-    kill -0 -- "-$1" 2>/dev/null || break
+    kill -0 -- "-$child" 2>/dev/null || break
     sleep 0.1
   done
-  kill -KILL -- "-$1" 2>/dev/null || true
-}
-stop_child() {
-  stop_group "$child"
+  kill -KILL -- "-$child" 2>/dev/null || true
   child=''
 }
-stop_all() {
-  stop_child
-  stop_group "$beside"
-}
-trap 'stop_all; exit 130' INT TERM HUP
-trap stop_all EXIT
-
-# start_stage NAME: in a process group of its own, so that all of it can be ended. Sets `child`.
-start_stage() {
-  set -m
-  ("stage_${1//-/_}") >"$logs/$1.log" 2>&1 9>&- </dev/null &
-  child=$!
-  set +m
-}
-
-# The tests of faults wait for most of their time: clang-tidy computes meanwhile, behind them.
-start_beside() {
-  [[ $1 == faults && " ${chosen[*]} " == *' tidy '* ]] || return 0
-  start_stage tidy
-  beside=$child
-  renice -n 19 -g "$beside" >/dev/null 2>&1 || true
-}
+trap 'stop_child; exit 130' INT TERM HUP
+trap stop_child EXIT
 
 live=0
 if [[ -t 1 ]]; then live=1; fi
@@ -218,13 +195,10 @@ declare -A stage_passed=() stage_failed=() stage_skipped=() stage_seconds=()
 run_stage() {
   local name=$1 log=$logs/$1.log started=$SECONDS status=0 elapsed shown=-1 note=''
   ((live)) || printf '==> %s:%s\n' "$name" " ${stage_text[$name]}"
-  start_beside "$name"
-  if [[ $name == tidy && $beside ]]; then
-    child=$beside beside=''
-    renice -n 0 -g "$child" >/dev/null 2>&1 || true  # if this user may
-  else
-    start_stage "$name"
-  fi
+  set -m  # a process group of its own, so that all of it can be ended
+  ("stage_${name//-/_}") >"$log" 2>&1 9>&- </dev/null &
+  child=$!
+  set +m
   while kill -0 "$child" 2>/dev/null; do
     sleep 0.25
     elapsed=$((SECONDS - started))

@@ -93,6 +93,8 @@ Child::Child(const std::string& helper, const std::vector<std::string>& argument
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, to_child.read_end, STDIN_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, from_child.write_end, STDOUT_FILENO);
+  // Not all libraries open theirs with close-on-exec: those of libcurl's own pipes would count.
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   const int failed =
       ::posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);

@@ -59,7 +59,9 @@ Result<MemberHeader> EngineMemberRegions::read_header(const std::string& server,
   if (const auto session = servers_.connect(server, addresses); !session) return session.error();
   Result<Region> opened{Error{Code::kNotFound, "address of a server"}.with_subject(server)};
   for (const std::string& address : addresses) {
-    opened = engine_.open_region("remora://" + address + "/" + region, Rights::kRead);
+    std::string uri = "remora://" + address;
+    uri.append("/").append(region);
+    opened = engine_.open_region(uri, Rights::kRead);
     if (opened) break;
   }
   if (!opened) return opened.error();

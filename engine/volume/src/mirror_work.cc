@@ -90,6 +90,7 @@ Managed<void> MirrorWork::run_moves(const std::vector<PlannedMove>& moves,
       found->push_back(move);
   }
   std::vector<GroupJobs::Job> jobs;
+  jobs.reserve(by_group.size());
   for (const std::vector<PlannedMove>& of_group : by_group)
     jobs.emplace_back([this, &of_group, &excluded] { return carry_out(of_group, excluded); });
   return run(jobs);
