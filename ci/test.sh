@@ -57,7 +57,7 @@ declare -A tsan_tests=(
 # another device: with --full only.
 asan_later='^(apps\..*\.tcp|apps\.(bench|completion|examples|man|top)(\.shm)?|Conformance/.*/shm'
 asan_later+='|c\.(conformance|sessions)\..*|volume_model\.mutants'
-asan_later+='|unit_(verbs|engine)\.device\.(mlx5-no-atomics|bnxt_re.*|irdma|rxe)|Fault/ClientKillTest\..*)$'
+asan_later+='|unit_(verbs|engine)\.device\.(mlx5-no-atomics|bnxt_re.*|irdma|rxe)|Fault/(ClientKill|ServerKill|Crowd)Test\..*)$'
 
 usage() {
   cat <<USAGE
