@@ -256,7 +256,7 @@ SEEDS = [
     ("steps.probe.outputs.rxe }}", "steps.prob.outputs.rxe }}", "has the id 'prob'"),
     ("id: probe", "id: probed", "has the id 'probe'"),
     ("matrix.compiler.packages }}", "matrix.compiler.package }}", "matrix has no 'compiler.package'"),
-    ("stage: [dev, tsan]", "stage: [dev, tsam]", "no stage 'tsam'"),
+    ("stage: [dev]", "stage: [deb]", "no stage 'deb'"),
     ("packages: clang19", "packages: clang18", "no group 'clang18'"),
     ("{cxx: clang++-19, packages: clang19}", "{cxx: clang++-19, packages: build}",
      "nothing installs clang-19"),

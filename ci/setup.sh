@@ -21,7 +21,8 @@ suite_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3-cffi python3-
 # The store of clusters, which tests start themselves.
 cluster_packages=(etcd-server etcd-client)
 # clang, with the run-time libraries of its sanitizers and libFuzzer: the other compilers of
-# .github/workflows/ci.yml; clang 14 builds the preset asan-ubsan and tests/fuzz, and LLVM names functions in its reports.
+# .github/workflows/ci.yml; clang 14 builds the presets asan-ubsan, tsan
+# and fuzz, LLD links the first two, and LLVM names functions in their reports.
 clang14_packages=(clang-14 libclang-rt-14-dev lld-14 llvm-14)
 clang19_packages=(clang-19 libclang-rt-19-dev)
 # What apps/nbdkit is built with, and programs that speak NBD, which drive it.

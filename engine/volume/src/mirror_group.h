@@ -146,7 +146,6 @@ class MirrorGroup {
   /// Makes a zone equal; holds the zone's lock.
   Status resolve(std::uint32_t zone, Time until);
   Status copy(std::uint32_t zone, Spread to, Time until);
-  Status copy_part(std::uint64_t offset_bytes, std::span<std::byte> buffer, Spread to, Time until);
   void resolve_all();
   void clear_idle();
   [[nodiscard]] Spread spread() const noexcept {
