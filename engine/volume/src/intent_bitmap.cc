@@ -42,6 +42,8 @@ Status IntentBitmap::mark_now(std::uint32_t zone, Time until) {
       if (word.changed.wait_until(lock, until) == std::cv_status::timeout) return too_late();
       continue;
     }
+    // The write of a word has a time of its own, which can be long.
+    if (Time::clock::now() >= until) return too_late();
     const std::uint64_t value = begin(index, word, 0);
     lock.unlock();
     const Status written = write_word_(index, value);

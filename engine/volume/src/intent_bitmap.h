@@ -30,8 +30,8 @@ class IntentBitmap {
   /// A claimant's: the union of what the members have.
   void assume(std::uint32_t word, std::uint64_t value) noexcept { marked_.set_word(word, value); }
 
-  /// The caller has a range in the zone, so that nothing clears it meanwhile. Errors: kTimedOut;
-  /// those of WriteWord.
+  /// The caller has a range in the zone, so that nothing clears it meanwhile. No write begins after
+  /// `until`. Errors: kTimedOut; those of WriteWord.
   Status mark(std::uint32_t zone, Time until) {
     if (marked_.has(zone)) [[likely]]
       return {};

@@ -99,6 +99,8 @@ Status MirrorGroup::copy(std::uint32_t zone, Spread to, Time until) {
   std::uint64_t at = begin;
   std::size_t primary = kMemberSlots;
   while (at < end) {
+    // Before a member is read, which has a time of its own.
+    if (Time::clock::now() >= until) return Error{Code::kTimedOut, "copy of a zone"};
     if (const Status done = control_.converge(until); !done) return done;
     const GroupRoles roles = control_.roles();
     const MemberSet doubtful = roles.in_sync.with(roles.syncing).both(control_.unsettled());
@@ -115,7 +117,6 @@ Status MirrorGroup::copy(std::uint32_t zone, Spread to, Time until) {
     if (!read) {
       const Status handled = control_.member_failed(primary, read.error(), until);
       if (!handled) return handled;
-      if (Time::clock::now() >= until) return Error{Code::kTimedOut, "copy of a zone"};
       continue;
     }
     WriteProgress progress{to};

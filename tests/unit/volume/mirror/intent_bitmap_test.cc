@@ -120,5 +120,14 @@ TEST(IntentBitmap, AMarkThatWaitsTooLongTimesOut) {
   marks.join();
 }
 
+TEST(IntentBitmap, AMarkBeginsNoWriteAfterItsDeadline) {
+  Words words;
+  IntentBitmap bitmap{64, words.writer()};
+  EXPECT_CODE(bitmap.mark(3, Time::clock::now()), kTimedOut);
+  EXPECT_TRUE(words.written().empty());
+  ASSERT_OK(bitmap.mark(3, soon()));
+  ASSERT_OK(bitmap.mark(3, Time::clock::now())) << "it is marked";
+}
+
 }  // namespace
 }  // namespace remora::volume::test

@@ -33,6 +33,25 @@ TEST_F(MirrorGroupTest, AMarkedZoneIsNotMarkedAgain) {
   EXPECT_EQ(log_.take().size(), 3U);
 }
 
+/// Those that come after the deadline would each wait for a member that does not answer.
+TEST_F(MirrorGroupTest, WritesOfABatchThatAreLateAskNoMember) {
+  const auto bytes = filled(4096, 1);
+  std::vector<detail::GroupOperation> late(3);
+  for (std::size_t i = 0; i < late.size(); ++i)
+    late[i] = {.offset_bytes = i * 1_MiB,
+               .length_bytes = bytes.size(),
+               .from = bytes,
+               .until = Time::clock::now()};
+  ASSERT_OK(write(0, 1));
+  regions_[0]->fail_writes({WriteFault::kBadMemory});
+  EXPECT_CODE(write(0, 2), kProvider);
+  ASSERT_TRUE(group_->unresolved().has(0));  // the others are not marked
+  log_.take();
+  group_->write_together(late);
+  for (const detail::GroupOperation& each : late) EXPECT_CODE(each.status, kTimedOut);
+  EXPECT_TRUE(log_.take().empty());
+}
+
 TEST_F(MirrorGroupTest, ZeroesAreWrittenToAllMembers) {
   ASSERT_OK(write(0, 1, 12_KiB));
   ASSERT_OK(group_->write_zeroes(4_KiB, 4_KiB, soon()));
