@@ -105,10 +105,16 @@ Status MirrorGroup::hold_range(ZoneLocks::Hold& hold, std::uint64_t offset_bytes
 /// Rule 20: waits with nothing in flight and without its range, so that zones can be resolved.
 Status MirrorGroup::acknowledge(std::span<const MemberWrite> writes, Time until) {
   if (control_.roles().may_acknowledge) return {};
-  control_.gate().park();
-  const Status done = control_.await_acknowledgement(until);
-  if (!done) set_unresolved(writes);
-  control_.gate().unpark();
+  Status done;
+  {
+    const OperationGate::Parking parked{control_.gate()};
+    try {
+      done = control_.await_acknowledgement(until);
+    } catch (const std::bad_alloc&) {  // no memory for the text of its error
+      done = Error{Code::kOutOfMemory, "write"};
+    }
+    if (!done) set_unresolved(writes);
+  }
   if (!done) return options_.metrics->write_failed(in_doubt(done.error()));
   return {};
 }

@@ -17,6 +17,18 @@ class OperationGate {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
+  /// Of an operation inside: it is parked until this object is destroyed.
+  class Parking {
+   public:
+    explicit Parking(OperationGate& gate) noexcept : gate_{gate} { gate_.park(); }
+    ~Parking() { gate_.unpark(); }
+    Parking(const Parking&) = delete;
+    Parking& operator=(const Parking&) = delete;
+
+   private:
+    OperationGate& gate_;
+  };
+
   OperationGate() = default;
   OperationGate(const OperationGate&) = delete;
   OperationGate& operator=(const OperationGate&) = delete;
@@ -37,15 +49,14 @@ class OperationGate {
   /// Of a closed gate: waits until each operation inside has left or is parked.
   [[nodiscard]] bool wait_quiet(Time until) noexcept;
   [[nodiscard]] bool is_quiet() noexcept;
-  /// Of an operation inside.
-  void park() noexcept;
-  void unpark() noexcept;
 
  private:
   static constexpr std::uint32_t kClosed = std::uint32_t{1} << 31U;
 
   [[gnu::cold]] bool enter_later(Time until) noexcept;
   void tell() noexcept;
+  void park() noexcept;
+  void unpark() noexcept;
   [[nodiscard]] bool quiet() const noexcept REMORA_REQUIRES(mutex_) {
     return (state_.load(std::memory_order_acquire) & ~kClosed) == parked_;
   }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <gtest/gtest.h>
+#include <new>
 #include <thread>
 
 #include "operation_gate.h"
@@ -101,10 +102,13 @@ TEST(OperationGate, AParkedOperationIsQuiet) {
   ASSERT_TRUE(gate.enter(now()));
   gate.close();
   EXPECT_FALSE(gate.is_quiet());
-  gate.park();
-  EXPECT_TRUE(gate.is_quiet());
-  gate.unpark();
-  EXPECT_FALSE(gate.is_quiet());
+  try {
+    const OperationGate::Parking parked{gate};
+    EXPECT_TRUE(gate.is_quiet());
+    throw std::bad_alloc{};
+  } catch (const std::bad_alloc&) {
+    EXPECT_FALSE(gate.is_quiet()) << "it is inside, and waits for nothing any more";
+  }
   gate.leave();
   gate.open();
 }
