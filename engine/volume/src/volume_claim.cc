@@ -100,11 +100,18 @@ Result<std::shared_ptr<VolumeClaim>> VolumeClaim::claim(const Cluster& cluster,
   return Error{Code::kBusy, "volume that another client changes"}.with_subject(volume);
 }
 
+/// Values never repeat, so one of this claim's was not written by another client.
+bool VolumeClaim::is_own(const std::string& value) const {
+  const remora::detail::MutexLock lock{mutex_};
+  return value == volume_value_ || (!other_value_.empty() && value == other_value_);
+}
+
 bool VolumeClaim::check(const Snapshot& snapshot) {
-  for (const Compare& wanted : {is_writer(), generation_is()}) {
-    const Entry* const present = snapshot.find(wanted.key);
-    if (present == nullptr || present->value != wanted.value) lose();
-  }
+  const Entry* const volume = snapshot.find(volume_key_);
+  if (volume == nullptr || !is_own(volume->value)) lose();
+  const Compare generation = generation_is();
+  const Entry* const present = snapshot.find(generation.key);
+  if (present == nullptr || present->value != generation.value) lose();
   return !lost();
 }
 
@@ -180,7 +187,7 @@ Result<bool> VolumeClaim::replace(const VolumeRecord& next, const std::vector<Ch
   if (!applied || !*applied) lose();
   if (applied && *applied) {
     const remora::detail::MutexLock lock{mutex_};
-    volume_value_ = value;
+    other_value_ = std::exchange(volume_value_, value);
   }
   return applied;
 }
@@ -191,6 +198,11 @@ Status VolumeClaim::end_exclusive() {
   VolumeRecord next = volume_;
   next.exclusive = false;
   next.nonce = random_number();
+  {
+    // Other threads may read it before this one knows that it is there.
+    const remora::detail::MutexLock lock{mutex_};
+    other_value_ = to_json(next);
+  }
   const auto applied = replace(next, {});
   if (!applied) return applied.error();
   if (!*applied) return lost_error();

@@ -58,7 +58,8 @@ class VolumeClaim {
     const remora::detail::MutexLock lock{mutex_};
     return {volume_key_, volume_value_};
   }
-  /// Whether a snapshot with the keys of both says that this is still the writer. If not, lost().
+  /// Whether a snapshot with the keys of both says that this is still the writer, or was when the
+  /// store made it: end_exclusive() may change the value meanwhile. If not, lost().
   bool check(const Snapshot& snapshot);
   [[nodiscard]] bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
   void lose() noexcept { lost_.store(true, std::memory_order_release); }
@@ -78,6 +79,7 @@ class VolumeClaim {
 
  private:
   [[nodiscard]] LeaseId lease() const;
+  [[nodiscard]] bool is_own(const std::string& value) const;
   /// Reads the keys of claim and liveness. Errors: as keep_alive().
   Result<Snapshot> look();
   /// Renews the lease, or takes a new one for one that has ended.
@@ -98,6 +100,8 @@ class VolumeClaim {
   remora::detail::Mutex transactions_;  ///< held in a transaction on the volume's key
   mutable remora::detail::Mutex mutex_;
   std::string volume_value_ REMORA_GUARDED_BY(mutex_);
+  /// The value that end_exclusive() writes or has replaced; empty: it was not called.
+  std::string other_value_ REMORA_GUARDED_BY(mutex_);
   LeaseId lease_ REMORA_GUARDED_BY(mutex_);
 };
 

@@ -52,22 +52,9 @@ class FakeStore final : public MetadataStore {
   }
   Result<Committed> commit(const Transaction& transaction,
                            std::chrono::nanoseconds /*limit*/) override {
-    const std::lock_guard lock{mutex_};
-    ++commits_;
-    if (down_) return Error{Code::kUnreachable, "etcd"};
-    const StoreFault fault = std::exchange(fault_, StoreFault::kNone);
-    if (fault == StoreFault::kNotSent) return Error{Code::kUnreachable, "etcd"};
-    if (fault == StoreFault::kLate || fault == StoreFault::kLateAndDown) {
-      late_ = transaction;
-      down_ = fault == StoreFault::kLateAndDown;
-      return unknown();
-    }
-    for (const Change& change : transaction.changes)
-      if (change.lease != kNoLease && change.lease <= lapsed_)
-        return Error{Code::kNotFound, "lease"};
-    const bool applied = apply(transaction);
-    if (fault == StoreFault::kAnswerLost) return unknown();
-    return Committed{applied ? Outcome::kApplied : Outcome::kRefused, revision_, std::nullopt};
+    const Result<Committed> done = commit_now(transaction);
+    if (before_answer) before_answer();
+    return done;
   }
   Result<LeaseId> grant_lease(std::chrono::seconds /*lifetime*/,
                               std::chrono::nanoseconds /*limit*/) override {
@@ -144,7 +131,28 @@ class FakeStore final : public MetadataStore {
     return commits_;
   }
 
+  /// Called after each transaction, before its writer has the answer. Set while no thread works.
+  std::function<void()> before_answer{};
+
  private:
+  Result<Committed> commit_now(const Transaction& transaction) {
+    const std::lock_guard lock{mutex_};
+    ++commits_;
+    if (down_) return Error{Code::kUnreachable, "etcd"};
+    const StoreFault fault = std::exchange(fault_, StoreFault::kNone);
+    if (fault == StoreFault::kNotSent) return Error{Code::kUnreachable, "etcd"};
+    if (fault == StoreFault::kLate || fault == StoreFault::kLateAndDown) {
+      late_ = transaction;
+      down_ = fault == StoreFault::kLateAndDown;
+      return unknown();
+    }
+    for (const Change& change : transaction.changes)
+      if (change.lease != kNoLease && change.lease <= lapsed_)
+        return Error{Code::kNotFound, "lease"};
+    const bool applied = apply(transaction);
+    if (fault == StoreFault::kAnswerLost) return unknown();
+    return Committed{applied ? Outcome::kApplied : Outcome::kRefused, revision_, std::nullopt};
+  }
   [[nodiscard]] static Committed unknown() {
     return {Outcome::kUnknown, 0, Error{Code::kTimedOut, "etcd"}};
   }

@@ -2,6 +2,8 @@
 
 #include "group_key.h"
 
+#include <array>
+
 #include "group_changes.h"
 #include "mirror_rig.h"
 
@@ -208,6 +210,22 @@ TEST_F(VolumeClaimTest, StripedVolumesNeedNone) {
   volume.copies = 1;
   store_->put(cluster_->keys().volume("v"), to_json(volume));
   EXPECT_CODE(detail::VolumeClaim::claim(*cluster_, "v", options_), kUnsupported);
+}
+
+TEST_F(VolumeClaimTest, AConfirmationWhileExclusiveIsEndedDoesNotLoseTheClaim) {
+  options_.exclusive = true;
+  const auto claimed = claim();
+  const std::array keys{cluster_->keys().generation(), cluster_->keys().volume("v")};
+  const Snapshot before = store_->get(keys, 1s).value();
+  Status meanwhile = Error{Code::kInternal};
+  store_->before_answer = [&] { meanwhile = claimed->confirm(); };
+  ASSERT_OK(claimed->end_exclusive());
+  store_->before_answer = {};
+  ASSERT_OK(meanwhile);
+  EXPECT_TRUE(claimed->check(before)) << "it was read before, and is looked at now";
+  ASSERT_OK(claimed->confirm());
+  static_cast<void>(claim());
+  EXPECT_CODE(claimed->confirm(), kAccessRefused);
 }
 
 TEST_F(VolumeClaimTest, ExclusiveStaysUntilItIsEnded) {
