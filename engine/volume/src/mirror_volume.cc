@@ -118,8 +118,12 @@ Status MirrorVolume::release() {
   if (writer_ == nullptr)
     return Error{Code::kNotFound, "claim of a volume"}.with_subject(layout_.volume.name);
   std::shared_ptr<MirrorWriter> ended;
+  left_.store(Left::kUnknown, std::memory_order_release);
   replace_writer(ended);
-  return ended->release();
+  const Status done = ended->release();
+  left_.store(ended->has_unresolved() ? Left::kUnresolved : Left::kNothing,
+              std::memory_order_release);
+  return done;
 }
 
 std::shared_ptr<MirrorWriter> MirrorVolume::writer() const {
@@ -287,12 +291,14 @@ Status MirrorVolume::settled(std::chrono::nanoseconds deadline) {
     {
       const GateEntry inside{use_, end};
       if (!inside) return Error{Code::kTimedOut, "settled"};
-      if (writer_ == nullptr) return {};
-      if (writer_->lost()) return writer_->claim().lost_error();
-      bool all = true;
-      for (std::uint32_t group = 0; group < writer_->group_count(); ++group)
-        all = all && !(writer_->group_open(group) && writer_->group(group).unresolved().any());
-      if (all) return {};
+      const Left left = left_.load(std::memory_order_acquire);
+      if (writer_ == nullptr && left == Left::kNothing) return {};
+      if (writer_ == nullptr && left == Left::kUnresolved)
+        return Error{Code::kTimedOut, "settled"}.with_subject(
+            layout_.volume.name +
+            ", released before its members were equal: the next claim makes them so");
+      if (writer_ != nullptr && writer_->lost()) return writer_->claim().lost_error();
+      if (writer_ != nullptr && !writer_->has_unresolved()) return {};
     }
     if (Time::clock::now() >= end) return Error{Code::kTimedOut, "settled"};
     std::this_thread::sleep_for(kPause);

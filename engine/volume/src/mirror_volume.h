@@ -2,6 +2,7 @@
 
 /// An open mirror: one address space of its groups.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -63,7 +64,8 @@ class MirrorVolume {
   Status write(ByteOffset to, const Source& from, Time until);
   Status write_zeroes(ByteOffset at, std::uint64_t length_bytes, Time until);
   Status flush_visible();
-  /// Waits until no zone is unresolved.
+  /// Waits until no zone is unresolved. Errors: kTimedOut, also at once after a release that has
+  /// left one: the next claim makes its members equal.
   Status settled(std::chrono::nanoseconds deadline);
   Result<std::uint64_t> compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
                                      Time until);
@@ -99,6 +101,13 @@ class MirrorVolume {
   void replace_writer(std::shared_ptr<MirrorWriter>& other);
   [[nodiscard]] Error outside(Operation operation, ByteOffset at, std::uint64_t length_bytes) const;
 
+  /// What the last writer of this handle has left.
+  enum class Left : std::uint8_t {
+    kNothing,
+    kUnknown,    ///< it is being released
+    kUnresolved  ///< zones whose operations may still take effect
+  };
+
   const MakeOpener make_opener_;
   const Cluster cluster_;
   const VolumeLayout layout_;
@@ -109,6 +118,7 @@ class MirrorVolume {
   OperationGate use_;
   remora::detail::Mutex claiming_;           ///< held while the volume is claimed or released
   mutable remora::detail::Mutex replacing_;  ///< held while writer_ changes, and by writer()
+  std::atomic<Left> left_{Left::kNothing};   ///< of no interest while there is a writer
   std::shared_ptr<MirrorWriter> writer_;     ///< changes with the gate closed and quiet
 };
 

@@ -97,11 +97,16 @@ Status MirrorWriter::adopt_all() {
   return {};
 }
 
+bool MirrorWriter::has_unresolved() const noexcept {
+  return std::any_of(groups_.begin(), groups_.end(), [](const auto& group) {
+    return group != nullptr && group->unresolved().any();
+  });
+}
+
 bool MirrorWriter::members_are_equal() const {
+  const auto open = [](const auto& group) { return group != nullptr; };
   return groups_.size() == claim_->volume().group_count() &&
-         std::all_of(groups_.begin(), groups_.end(), [](const auto& group) {
-           return group != nullptr && !group->unresolved().any();
-         });
+         std::all_of(groups_.begin(), groups_.end(), open) && !has_unresolved();
 }
 
 void MirrorWriter::maintain(bool clear) {

@@ -57,6 +57,8 @@ class MirrorWriter {
   [[nodiscard]] MirrorGroup& group(std::uint32_t index) const noexcept { return *groups_[index]; }
   [[nodiscard]] const VolumeClaim& claim() const noexcept { return *claim_; }
   [[nodiscard]] bool lost() const noexcept { return claim_->lost(); }
+  /// Whether members may differ after a write of this writer: in no group that is not open.
+  [[nodiscard]] bool has_unresolved() const noexcept;
   /// VolumeClaim::confirm().
   Status confirm_claim() { return claim_->confirm(); }
 

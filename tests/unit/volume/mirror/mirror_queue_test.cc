@@ -336,6 +336,27 @@ TEST_F(MirrorQueueTest, AskingForTheClaimDoesNotWaitForARelease) {
   EXPECT_FALSE(volume_->claimed());
 }
 
+TEST_F(MirrorQueueTest, SettledTellsWhatAReleaseHasLeft) {
+  claim_and_mark();
+  store_->set_down(true);  // so that the member cannot be removed
+  regions_[1]->fail_writes({WriteFault::kApplied});
+  regions_[1]->set_settles(false);
+  const auto bytes = filled(4096, 2);
+  Status written = Error{Code::kTimedOut};
+  while (!written && written.error().code() == Code::kTimedOut)  // nothing was posted yet
+    written = volume_->write(ByteOffset{4_KiB}, bytes, 30ms);
+  EXPECT_CODE(written, kIndeterminate);
+  EXPECT_FALSE(volume_->release().ok());
+  EXPECT_CODE(volume_->settled(kLong), kTimedOut);
+  store_->set_down(false);
+  regions_[1]->set_settles(true);
+  ASSERT_OK(volume_->claim({.steal = true}));
+  ASSERT_OK(volume_->settled(kLong));
+  expect_equal_members();
+  ASSERT_OK(volume_->release());
+  ASSERT_OK(volume_->settled(kLong));
+}
+
 TEST_F(MirrorQueueTest, AWriterThatIsReplacedWritesNothingMore) {
   claim_and_mark();
   VolumeQueue queue = open_queue();

@@ -159,7 +159,8 @@ class Volume {
   /// Region::flush_visible() on the session of each server that is open.
   Status flush_visible(std::chrono::nanoseconds deadline = {}) const;
   /// Region::settled() for each group that is open: no operation that has ended as kIndeterminate
-  /// can take effect any more. Tries all groups; returns the first error, with the group's name.
+  /// can take effect any more. Tries all groups; returns the first error, with the group's name. Of
+  /// a mirror: its members are equal; kTimedOut at once if release() has left some that are not.
   Status settled(std::chrono::nanoseconds deadline) const;
   /// Returns the value before: equal to `expected` means swapped.
   Result<std::uint64_t> compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
