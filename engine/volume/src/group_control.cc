@@ -79,6 +79,10 @@ void GroupControl::report() {
     const MutexLock lock{mutex_};
     events.swap(events_);
   }
+  tell(events);
+}
+
+void GroupControl::tell(const std::vector<VolumeEvent>& events) const {
   if (!options_.on_event) return;
   for (const VolumeEvent& event : events) options_.on_event(event);
 }
@@ -257,11 +261,11 @@ Status GroupControl::step() {
   return write_headers();
 }
 
-void GroupControl::step_once() {
-  if (key_.claim().lost())
-    update();
-  else if (!converging_ && !converged())
-    static_cast<void>(step());
+void GroupControl::take_steps() {
+  constexpr int kSteps = 4;  // a freeze, a removal, headers, and one of them again
+  if (key_.claim().lost()) return update();
+  for (int i = 0; i < kSteps && !converging_ && !converged(); ++i)
+    if (!step()) return;
 }
 
 Status GroupControl::converge_locked(MutexLock& lock, Time until) {

@@ -78,17 +78,21 @@ class GroupControl {
   /// Confirms it now, unless another thread just has. Errors: those of the store and of the claim;
   /// kTimedOut: the turn of this thread came after `until`.
   Status confirm(Time until);
-  /// So that refresh() confirms it again in time.
+  /// So that maintain() confirms it again in time.
   void note_read() noexcept {
     if (!read_since_.load(std::memory_order_relaxed))
       read_since_.store(true, std::memory_order_relaxed);
   }
-  /// Confirms it if it was read since the last confirmation, and T / 3 has passed.
-  void refresh();
 
-  /// One step of converge(); and the end of a promotion, if rule 20 allows it.
-  /// `nothing_unresolved`: whether no zone is.
+  // For the thread that maintains the group. These three wait for no other thread: while one asks
+  // the store or a member, they do nothing.
+  /// A few steps of converge(). False: more are needed, or the claim is lost.
+  bool advance();
+  /// Takes a member out that has missed a write while it was built; ends a promotion, if rule 20
+  /// allows it. `nothing_unresolved`: whether no zone is.
   void maintain(const std::function<bool()>& nothing_unresolved);
+  /// Confirms the configuration if it was read since the last confirmation, and T / 3 has passed.
+  void refresh();
   /// Rule 25. `member` has a region that was just created. Errors of this and the next two: those
   /// of group_changes.h, as member_failed(), kBusy; kIndeterminate: the transaction may still
   /// apply.
@@ -108,8 +112,9 @@ class GroupControl {
   }
   /// What comes next until the group has converged. Only then.
   Status step() REMORA_REQUIRES(mutex_);
-  /// step(), if no other thread is at it. An error is noticed again by the next step.
-  void step_once() REMORA_REQUIRES(mutex_);
+  /// Steps, if no other thread is at it, as long as they succeed. An error is noticed again by the
+  /// next step.
+  void take_steps() REMORA_REQUIRES(mutex_);
   /// converge(), with `lock` on mutex_: one thread asks the store and the members, the others wait
   /// for it, and leave at their own deadlines.
   Status converge_locked(remora::detail::MutexLock& lock, Time until) REMORA_REQUIRES(mutex_);
@@ -134,6 +139,7 @@ class GroupControl {
   void count_removed(const std::string& server, const Error& error) REMORA_REQUIRES(mutex_);
   /// Calls the handler with what was noted; without the mutex.
   void report();
+  void tell(const std::vector<VolumeEvent>& events) const;
   template <typename Ready>
   Status await(Time until, const Ready& ready);
 

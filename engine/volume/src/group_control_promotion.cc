@@ -1,6 +1,9 @@
 /// GroupControl: confirmations, the end of a promotion, members that come in.
 
+#include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "group_changes.h"
 #include "group_control.h"
@@ -34,8 +37,10 @@ Status GroupControl::confirm(Time until) {
 void GroupControl::refresh() {
   const auto sent = std::chrono::nanoseconds{confirmed_at_.load(std::memory_order_acquire)};
   if (options_.clock->now() - sent < options_.times.refreshed_after()) return;
-  if (!read_since_.exchange(false, std::memory_order_relaxed)) return;
-  const MutexLock lock{mutex_};
+  if (!read_since_.load(std::memory_order_relaxed)) return;
+  if (!mutex_.try_lock()) return;
+  const MutexLock lock{mutex_, std::adopt_lock};
+  read_since_.store(false, std::memory_order_relaxed);
   const auto now = options_.clock->now();
   const Status done = key_.confirm();
   options_.metrics->confirmation(done.ok(), options_.clock->now() - now);
@@ -43,11 +48,25 @@ void GroupControl::refresh() {
   if (key_.claim().lost()) update();
 }
 
-void GroupControl::maintain(const std::function<bool()>& nothing_unresolved) {
+bool GroupControl::advance() {
+  std::vector<VolumeEvent> events;
+  bool done = false;
   {
-    const MutexLock lock{mutex_};
-    // A store that does not answer is asked again at the next call.
-    step_once();
+    if (!mutex_.try_lock()) return false;
+    const MutexLock lock{mutex_, std::adopt_lock};
+    take_steps();
+    done = !converging_ && converged() && !key_.claim().lost();
+    events.swap(events_);
+  }
+  tell(events);
+  return done;
+}
+
+void GroupControl::maintain(const std::function<bool()>& nothing_unresolved) {
+  std::vector<VolumeEvent> events;
+  {
+    if (!mutex_.try_lock()) return;
+    const MutexLock lock{mutex_, std::adopt_lock};
     if (spoiled_ && !key_.frozen() && !key_.claim().lost())
       for (const Member& member : key_.record().members)
         if (member.state == MemberState::kSyncing) {
@@ -59,8 +78,9 @@ void GroupControl::maintain(const std::function<bool()>& nothing_unresolved) {
         }
     if (key_.record().promoting && !key_.frozen() && !key_.claim().lost())
       try_to_end_promotion(nothing_unresolved);
+    events.swap(events_);
   }
-  report();
+  tell(events);
 }
 
 /// Rule 21.
@@ -79,7 +99,7 @@ void GroupControl::try_to_end_promotion(const std::function<bool()>& nothing_unr
   // In this order: a write marks its zone as unresolved before it leaves the gate.
   if (!headers_ || !gate_.is_quiet() || !nothing_unresolved() || !readers_are_gone()) return;
   const bool ended = change(with_promotion_ended(key_.record())).ok();
-  if (ended) step_once();
+  if (ended) take_steps();
 }
 
 Status GroupControl::add_syncing(const Member& member, Time until) {

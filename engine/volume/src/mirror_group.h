@@ -66,7 +66,8 @@ class MirrorGroup {
     return exclusive_.load(std::memory_order_acquire);
   }
   /// Ends freezes and promotions, resolves zones, clears bits of zones that were not written since
-  /// the last call with `clear`. Called again and again by the writer's thread.
+  /// the last call with `clear`. Called again and again by the writer's thread. Waits for no
+  /// operation and for no other thread; what one of them keeps it from is left for the next call.
   void maintain(bool clear);
 
   [[nodiscard]] GroupControl& control() noexcept { return control_; }
@@ -145,6 +146,8 @@ class MirrorGroup {
   Status read_bitmaps(Time until);
   /// Makes a zone equal; holds the zone's lock.
   Status resolve(std::uint32_t zone, Time until);
+  /// The same, while the caller holds it.
+  Status resolve_held(std::uint32_t zone, Time until);
   Status copy(std::uint32_t zone, Spread to, Time until);
   void resolve_all();
   void clear_idle();

@@ -65,6 +65,10 @@ Status MirrorGroup::repair(Time until) {
 Status MirrorGroup::resolve(std::uint32_t zone, Time until) {
   ZoneLocks::Hold hold{*locks_};
   if (!hold.lock_zone(zone, until)) return Error{Code::kTimedOut, "lock of a zone"};
+  return resolve_held(zone, until);
+}
+
+Status MirrorGroup::resolve_held(std::uint32_t zone, Time until) {
   if (!unresolved_.has(zone)) return {};
   if (const Status copied = copy(zone, Spread::kNotPrimary, until); !copied) return copied;
   unresolved_.clear(zone);
@@ -152,13 +156,17 @@ bool MirrorGroup::set_exclusive(Time until) noexcept {
   return quiet;
 }
 
+/// A zone that cannot be resolved now is tried again at the next call; one in use, for example by
+/// an operation at a member that does not answer, also by the operations that come to it.
 void MirrorGroup::resolve_all() {
-  // A zone that cannot be resolved now is tried again at the next call.
   const GateEntry inside{control_.read_gate(), Time::clock::now()};
   if (!inside) return;
-  for (std::uint32_t zone = 0; zone < zone_count(); ++zone)
-    if (unresolved_.has(zone) && !resolve(zone, Time::clock::now() + 2 * options_.member_limit))
-      return;
+  for (std::uint32_t zone = 0; zone < zone_count(); ++zone) {
+    if (!unresolved_.has(zone)) continue;
+    ZoneLocks::Hold hold{*locks_};
+    if (!hold.lock_zone(zone, Time::clock::now())) continue;
+    if (!resolve_held(zone, Time::clock::now() + 2 * options_.member_limit)) return;
+  }
 }
 
 /// Rule 17. Zones in use are left for the next call: no operation waits for a clear.
@@ -180,7 +188,8 @@ void MirrorGroup::clear_idle() {
 }
 
 void MirrorGroup::maintain(bool clear) {
-  if (unresolved_.any()) resolve_all();
+  // A copy would wait for the end of a change: for the store, if that does not answer.
+  if (control_.advance() && unresolved_.any()) resolve_all();
   control_.maintain([this] { return !unresolved_.any(); });
   control_.refresh();
   if (clear) clear_idle();

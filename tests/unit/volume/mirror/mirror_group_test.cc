@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "support/eventually.h"
@@ -268,6 +269,46 @@ TEST_F(MirrorGroupTest, AWriteOverAnUnresolvedZoneResolvesItFirst) {
   EXPECT_FALSE(group_->unresolved().has(0));
   expect_equal_members();
   expect_read(4_KiB, 1);
+}
+
+/// One thread maintains several groups.
+TEST_F(MirrorGroupTest, MaintenanceWaitsForNoOperation) {
+  ASSERT_OK(write(0, 1));
+  const std::size_t before = regions_[0]->posted();
+  regions_[0]->hold_answers();
+  std::thread writes{[&] { EXPECT_TRUE(write(0, 2).ok()); }};
+  regions_[0]->await_posted(before + 1);
+  regions_[1]->fail_writes({WriteFault::kBadMemory});
+  EXPECT_CODE(write_filled(*group_, 8_KiB, 3, soon()), kProvider);
+  EXPECT_TRUE(group_->unresolved().has(0));
+  options_.member_limit = 1h;
+  group_->maintain(true);
+  EXPECT_TRUE(group_->unresolved().has(0)) << "the first write has a range in it";
+  regions_[0]->release_answers();
+  writes.join();
+  group_->maintain(true);
+  EXPECT_FALSE(group_->unresolved().any());
+  expect_equal_members();
+}
+
+TEST_F(MirrorGroupTest, MaintenanceWaitsForNoThreadThatAsksTheStore) {
+  std::promise<void> asked;
+  std::promise<void> answer;
+  store_->before_answer = [&] {
+    asked.set_value();
+    answer.get_future().wait();
+  };
+  std::thread removes{[&] { EXPECT_TRUE(group_->remove_member("region-s2", soon()).ok()); }};
+  asked.get_future().wait();
+  clock_->advance(options_.times.confirmed_for);
+  group_->control().note_read();
+  group_->maintain(true);
+  answer.set_value();
+  removes.join();
+  store_->before_answer = {};
+  const int reads = store_->reads();
+  group_->maintain(true);
+  EXPECT_EQ(store_->reads(), reads + 1) << "it is confirmed by the next call";
 }
 
 TEST_F(MirrorGroupTest, ABadBufferRemovesNoMember) {
