@@ -134,17 +134,20 @@ void MirrorWriter::run(std::chrono::nanoseconds claimed) {
     if (clear) cleared = now;
     maintain(clear);
     // Readers that have not seen `exclusive` yet may read for T.
-    if (options_.exclusive && now - claimed >= options_.times.readers_gone_after()) write_at_once();
+    const bool alone = now - claimed >= options_.times.readers_gone_after();
+    if (options_.exclusive && alone && clear) write_at_once();
   }
 }
 
-/// A group whose reads do not end in time is tried again in the next period.
+/// A read that stands still keeps its group from it, and may stand for long: no other read begins
+/// meanwhile, and no other group is maintained. So it is waited for only as long as reads of a slow
+/// network take, once in a second.
 void MirrorWriter::write_at_once() {
+  constexpr std::chrono::milliseconds kReadsEnd{50};
   wrote_at_once_.store(true, std::memory_order_release);
   for (const auto& group : groups_)
     if (group != nullptr && !group->is_exclusive())
-      static_cast<void>(
-          group->set_exclusive(MirrorGroup::Time::clock::now() + options_.member_limit));
+      static_cast<void>(group->set_exclusive(MirrorGroup::Time::clock::now() + kReadsEnd));
 }
 
 Status MirrorWriter::release() {

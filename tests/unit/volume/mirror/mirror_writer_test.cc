@@ -112,6 +112,29 @@ TEST_F(MirrorWriterTest, AnExclusiveWriterThatEndsLeavesItsVolumeReadableIfMembe
   expect_equal_members();
 }
 
+TEST_F(MirrorWriterTest, AReadThatStandsStillKeepsNoOtherReadWaiting) {
+  options_.exclusive = true;
+  options_.member_limit = 1h;
+  const auto claimed = writer();
+  detail::OperationGate& gate = claimed->group(0).control().read_gate();
+  const auto is_closed = [&] {
+    clock_->advance(options_.times.readers_gone_after());
+    return !detail::GateEntry{gate, Time::clock::now()};
+  };
+  {
+    const detail::GateEntry still{gate, soon()};
+    ASSERT_TRUE(still);
+    EXPECT_TRUE(eventually(is_closed)) << "the writer tries to become exclusive";
+    EXPECT_TRUE(detail::GateEntry(gate, soon())) << "and gives up soon";
+    EXPECT_FALSE(claimed->group(0).is_exclusive());
+  }
+  EXPECT_TRUE(eventually([&] {
+    clock_->advance(1s);
+    return claimed->group(0).is_exclusive();
+  }));
+  ASSERT_OK(claimed->release());
+}
+
 TEST_F(MirrorWriterTest, AnExclusiveVolumeThatCannotBeRepairedStaysSo) {
   options_.exclusive = true;
   static_cast<void>(claim());  // a writer that dies
