@@ -257,6 +257,7 @@ Status GroupControl::converge(Time until) {
 
 Status GroupControl::step() {
   if (key_.frozen()) return thaw();
+  if (const MemberSet fenced = fenced_members(); !fenced.empty()) return open_again(fenced.first());
   if (!failed_.empty()) return remove_failed();
   return write_headers();
 }
@@ -325,12 +326,54 @@ Status GroupControl::change_and_converge(const Result<GroupRecord>& next, MutexL
   return done;
 }
 
+MemberSet GroupControl::fenced_members() const {
+  MemberSet fenced;
+  failed_.both(roles().in_sync).for_each([&](std::size_t slot) {
+    mutex_.assert_held();
+    if (failures_.at(slot).error().reason() == Reason::kFenced)
+      fenced = fenced.with(MemberSet::of(slot));
+  });
+  return fenced;
+}
+
+/// A claimant that comes late to its fences, after another one has claimed the volume, ends the
+/// grants of that one, and gets nothing: its adoption is refused. By rule 4 the writer may open the
+/// member again. The member has all that was acknowledged, and what was refused is repeated.
+Status GroupControl::open_again(std::size_t slot) {
+  const auto still_failed = [&](const Error& error) -> Status {
+    mutex_.assert_held();
+    if (is_local(error)) return error;
+    failures_.at(slot) = error;
+    return {};
+  };
+  // The failure may be that of an operation which began before the member was opened again.
+  MemberHeader::Bytes header{};
+  const Status read = slots_.at(slot).read(0, Target{header});
+  if (!read && read.error().reason() != Reason::kFenced) return still_failed(read.error());
+  if (!read) {
+    // A newer writer's fence looks the same: then the claim is lost, and nothing is fenced.
+    if (const Status ours = key_.confirm(); !ours) return ours;
+    auto fenced = options_.metrics->fenced(opener_.fence(slots_.record(slot)));
+    if (!fenced) return still_failed(fenced.error());
+    const auto sent = options_.clock->now();
+    if (const Status confirmed = key_.confirm(); !confirmed) return confirmed;
+    confirmed_at_.store(sent.count(), std::memory_order_release);
+    if (!slots_.replace(slot, std::move(*fenced)))
+      return still_failed(Error{Code::kLimitExceeded, "grant that was fenced again and again"});
+    // The fence has ended what was in flight.
+    unsettled_.fetch_and(static_cast<std::uint16_t>(~MemberSet::of(slot).bits()),
+                         std::memory_order_acq_rel);
+  }
+  failed_ = failed_.without(MemberSet::of(slot));
+  return {};
+}
+
 /// Removes one failed member. The last one in sync stays: its failure is that of the operation.
 Status GroupControl::remove_failed() {
   const GroupRoles now = roles();
   if (now.in_sync.without(failed_).empty()) {
     const MemberSet all = std::exchange(failed_, {});
-    // A newer writer's fence looks so: then the claim is lost.
+    // What takes a right away may be a newer writer's doing: then the claim is lost.
     all.for_each([&](std::size_t slot) {
       mutex_.assert_held();
       if (failures_.at(slot).error().code() == Code::kAccessRefused)

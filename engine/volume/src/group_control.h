@@ -26,10 +26,10 @@
 
 namespace remora::volume::detail {
 
-/// Rules 1, 2, 18 to 22 and 27 of engine/docs/volumes.md: transactions, removal, promotion,
-/// headers. The data path asks roles(), one atomic load; everything else takes the mutex of the
-/// group, which is held while the store or a member is asked, but not between two tries.
-/// Thread-safe.
+/// Rules 1, 2, 4, 18 to 22 and 27 of engine/docs/volumes.md: transactions, grants that have ended,
+/// removal, promotion, headers. The data path asks roles(), one atomic load; everything else takes
+/// the mutex of the group, which is held while the store or a member is asked, but not between two
+/// tries. Thread-safe.
 class GroupControl {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -125,6 +125,11 @@ class GroupControl {
   /// After the transaction that removed a member.
   void note_removal(std::size_t slot, const Error& cause, bool was_primary) REMORA_REQUIRES(mutex_);
   Status remove_failed() REMORA_REQUIRES(mutex_);
+  /// Those of failed_ whose grant was taken away by a fence.
+  [[nodiscard]] MemberSet fenced_members() const REMORA_REQUIRES(mutex_);
+  /// Of one of them: it has not failed any more, or with another error. Errors: those of the store
+  /// and of this process; lost_error().
+  Status open_again(std::size_t slot) REMORA_REQUIRES(mutex_);
   Status write_headers() REMORA_REQUIRES(mutex_);
   Status settle_one(std::size_t slot, Time until) REMORA_REQUIRES(mutex_);
   void spoil(std::size_t slot) REMORA_REQUIRES(mutex_);

@@ -110,6 +110,7 @@ Status GroupControl::add_syncing(const Member& member, Time until) {
   Status done = too_late("operations in flight");
   if (gate_.wait_quiet(until) && read_gate_.wait_quiet(until)) {
     MutexLock lock{mutex_};
+    slots_.forget_replaced();
     done = converge_locked(lock, until);
     const auto next = with_syncing(key_.record(), member);
     if (done && !next) done = next.error();
@@ -134,6 +135,7 @@ Status GroupControl::make_in_sync(Time until) {
   Status done = too_late("operations in flight");
   if (gate_.wait_quiet(until) && read_gate_.wait_quiet(until)) {
     MutexLock lock{mutex_};
+    slots_.forget_replaced();
     done = converge_locked(lock, until);
     const MemberSet built = roles().syncing;
     if (done && built.empty())

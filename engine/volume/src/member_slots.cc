@@ -9,7 +9,17 @@ namespace remora::volume::detail {
 
 void MemberSlots::put(std::size_t slot, const Member& record,
                       std::shared_ptr<MirrorMember> member) {
-  slots_[slot] = {.record = record, .member = std::move(member)};
+  slots_[slot].record = record;
+  slots_[slot].present.store(member.get(), std::memory_order_release);
+  slots_[slot].member = std::move(member);
+}
+
+bool MemberSlots::replace(std::size_t slot, std::shared_ptr<MirrorMember> member) {
+  if (replaced_.size() >= kReplacedMax) return false;
+  replaced_.push_back(slots_[slot].member);
+  slots_[slot].present.store(member.get(), std::memory_order_release);
+  slots_[slot].member = std::move(member);
+  return true;
 }
 
 std::optional<std::size_t> MemberSlots::find(std::string_view region) const noexcept {

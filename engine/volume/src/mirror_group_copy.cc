@@ -19,7 +19,8 @@ constexpr std::uint64_t kCopyBytes = std::uint64_t{256} << 10U;
 
 }  // namespace
 
-/// Rule 9. A member whose bitmap cannot be read is removed, and all others are read again.
+/// Rule 9. A member whose bitmap cannot be read is removed, or opened again, and all are read
+/// again.
 Status MirrorGroup::read_bitmaps(Time until) {
   const std::uint32_t words = bitmap_.marked().word_count();
   std::vector<std::uint64_t> bits(words);
@@ -30,17 +31,19 @@ Status MirrorGroup::read_bitmaps(Time until) {
     const GroupRoles roles = control_.roles();
     all.assign(words, 0);
     Status failed;
+    bool again = false;
     roles.in_sync.for_each([&](std::size_t slot) {
-      if (!failed || before != control_.changes()) return;
+      if (!failed || again) return;
       const Status read = control_.slots().at(slot).read(
           kBitmapOffset, Target{std::as_writable_bytes(std::span{bits})});
+      again = !read;
       if (!read)
         failed = control_.member_failed(slot, read.error(), until);
       else
         std::transform(all.begin(), all.end(), bits.begin(), all.begin(), std::bit_or{});
     });
     if (!failed) return failed;
-    if (before != control_.changes()) continue;
+    if (again || before != control_.changes()) continue;
     for (std::uint32_t word = 0; word < words; ++word) {
       bitmap_.assume(word, all[word]);
       unresolved_.set_word(word, all[word]);

@@ -106,7 +106,7 @@ TEST_F(MirrorClaimRace, ClaimantThatComesLateGetsNothing) {
     ASSERT_TRUE(report.has_value());
     count(*report);
     ASSERT_NO_FATAL_FAILURE(expect_next_claim(round));
-    // A writer whose grants have ended removes the members that refuse it.
+    // The writer has opened its members again; one that did not answer in time was removed.
     ASSERT_NO_FATAL_FAILURE(repair());
   }
 }

@@ -37,6 +37,18 @@ TEST_F(MirrorAdoptionTest, FencesEachMemberAndRemovesThoseThatCannotBe) {
   EXPECT_EQ(regions_[2]->fences(), 1);
 }
 
+TEST_F(MirrorAdoptionTest, AFenceThatComesLateHidesNoMark) {
+  regions_[1]->set_bytes(kData, filled(4096, 2));
+  put_word(1, 1);
+  const auto group = try_to_adopt();
+  ASSERT_OK(group);
+  ASSERT_OK((*group)->control().converge(soon()));
+  ASSERT_OK(regions_[1]->grant(true));
+  ASSERT_OK((*group)->repair(soon()));
+  EXPECT_EQ(stored().members.size(), 3U);
+  expect_equal_members();
+}
+
 TEST_F(MirrorAdoptionTest, WithoutThePrimaryItWaitsT) {
   regions_[0]->die();
   const auto group = adopt();

@@ -387,6 +387,7 @@ TEST_F(MirrorGroupTest, AnotherClaimEndsWrites) {
   std::vector<std::byte> bytes(4096);
   EXPECT_CODE(group_->read(0, bytes, soon()), kAccessRefused);
   EXPECT_EQ(stored().members.size(), 3U) << "a writer that has lost its claim removes nothing";
+  for (const auto& region : regions_) EXPECT_LE(region->fences(), 2) << "and fences nothing";
   ASSERT_OK(other->read(0, bytes, soon()));
   EXPECT_EQ(bytes, filled(4096, 0));
 }
