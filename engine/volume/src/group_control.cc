@@ -350,6 +350,9 @@ Status GroupControl::open_again(std::size_t slot) {
   MemberHeader::Bytes header{};
   const Status read = slots_.at(slot).read(0, Target{header});
   if (!read && read.error().reason() != Reason::kFenced) return still_failed(read.error());
+  // One that does not answer at once is not asked, as at the end of a promotion.
+  if (!read && !slots_.at(slot).connected())
+    return still_failed(Error{Code::kConnectionLost, "member of a group"});
   if (!read) {
     // A newer writer's fence looks the same: then the claim is lost, and nothing is fenced.
     if (const Status ours = key_.confirm(); !ours) return ours;

@@ -69,6 +69,12 @@ class MirrorGroup {
   /// the last call with `clear`. Called again and again by the writer's thread. Waits for no
   /// operation and for no other thread; what one of them keeps it from is left for the next call.
   void maintain(bool clear);
+  /// Its parts, for a thread with several groups. First what others wait for: changes of the
+  /// configuration, ends of freezes and promotions, confirmations.
+  void steer();
+  /// Then what takes the time of operations on members: zones, one after the other as long as
+  /// `until` has not come, and bits.
+  void work_on_zones(bool clear, Time until);
 
   [[nodiscard]] GroupControl& control() noexcept { return control_; }
   [[nodiscard]] GroupRoles roles() const noexcept { return control_.roles(); }
@@ -149,8 +155,8 @@ class MirrorGroup {
   /// The same, while the caller holds it.
   Status resolve_held(std::uint32_t zone, Time until);
   Status copy(std::uint32_t zone, Spread to, Time until);
-  void resolve_all();
-  void clear_idle();
+  void resolve_all(Time until);
+  void clear_idle(Time until);
   [[nodiscard]] Spread spread() const noexcept {
     return exclusive_.load(std::memory_order_acquire) ? Spread::kAtOnce : Spread::kBackupsFirst;
   }

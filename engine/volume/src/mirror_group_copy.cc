@@ -161,10 +161,10 @@ bool MirrorGroup::set_exclusive(Time until) noexcept {
 
 /// A zone that cannot be resolved now is tried again at the next call; one in use, for example by
 /// an operation at a member that does not answer, also by the operations that come to it.
-void MirrorGroup::resolve_all() {
+void MirrorGroup::resolve_all(Time until) {
   const GateEntry inside{control_.read_gate(), Time::clock::now()};
   if (!inside) return;
-  for (std::uint32_t zone = 0; zone < zone_count(); ++zone) {
+  for (std::uint32_t zone = 0; zone < zone_count() && Time::clock::now() < until; ++zone) {
     if (!unresolved_.has(zone)) continue;
     ZoneLocks::Hold hold{*locks_};
     if (!hold.lock_zone(zone, Time::clock::now())) continue;
@@ -173,7 +173,7 @@ void MirrorGroup::resolve_all() {
 }
 
 /// Rule 17. Zones in use are left for the next call: no operation waits for a clear.
-void MirrorGroup::clear_idle() {
+void MirrorGroup::clear_idle(Time until) {
   const GateEntry inside{control_.read_gate(), Time::clock::now()};
   if (!inside || !control_.roles().may_acknowledge) return;
   for (std::uint32_t word = 0; word < bitmap_.marked().word_count(); ++word) {
@@ -182,6 +182,7 @@ void MirrorGroup::clear_idle() {
     for (; idle != 0; idle &= idle - 1) {
       const std::uint32_t zone =
           word * kZonesOfWord + static_cast<std::uint32_t>(std::countr_zero(idle));
+      if (Time::clock::now() >= until) return;
       ZoneLocks::Hold hold{*locks_};
       if (!hold.lock_zone(zone, Time::clock::now()) || unresolved_.has(zone)) continue;
       if (!bitmap_.clear(word, ZoneFlags::bit(zone), Time::clock::now() + options_.member_limit))
@@ -190,12 +191,22 @@ void MirrorGroup::clear_idle() {
   }
 }
 
-void MirrorGroup::maintain(bool clear) {
-  // A copy would wait for the end of a change: for the store, if that does not answer.
-  if (control_.advance() && unresolved_.any()) resolve_all();
+void MirrorGroup::steer() {
+  static_cast<void>(control_.advance());
   control_.maintain([this] { return !unresolved_.any(); });
   control_.refresh();
-  if (clear) clear_idle();
+}
+
+void MirrorGroup::work_on_zones(bool clear, Time until) {
+  // A copy would wait for the end of a change: for the store, if that does not answer.
+  if (unresolved_.any() && control_.advance()) resolve_all(until);
+  if (clear) clear_idle(until);
+}
+
+void MirrorGroup::maintain(bool clear) {
+  work_on_zones(false, Time::max());
+  steer();
+  if (clear) clear_idle(Time::max());
 }
 
 }  // namespace remora::volume::detail

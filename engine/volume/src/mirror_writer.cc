@@ -114,8 +114,28 @@ void MirrorWriter::maintain(bool clear) {
     if (group != nullptr) group->maintain(clear);
 }
 
+void MirrorWriter::steer() {
+  for (const auto& group : groups_)
+    if (group != nullptr) group->steer();
+}
+
+/// A member that does not answer takes the limit of an operation: groups whose primary changes wait
+/// for one such operation, not for those of all groups on its server.
+void MirrorWriter::maintain_in_turn(bool clear) {
+  using Time = MirrorGroup::Time;
+  constexpr std::chrono::milliseconds kOfGroup{100};
+  steer();
+  Time steered = Time::clock::now();
+  for (const auto& group : groups_) {
+    if (group == nullptr) continue;
+    group->work_on_zones(clear, Time::clock::now() + kOfGroup);
+    if (Time::clock::now() - steered < kPeriod) continue;
+    steer();
+    steered = Time::clock::now();
+  }
+}
+
 void MirrorWriter::run(std::chrono::nanoseconds claimed) {
-  constexpr std::chrono::milliseconds kPeriod{20};
   constexpr std::chrono::seconds kClearPeriod{1};
   auto cleared = claimed;
   while (true) {
@@ -132,7 +152,7 @@ void MirrorWriter::run(std::chrono::nanoseconds claimed) {
     if (!serving_.load(std::memory_order_acquire)) continue;
     const bool clear = now - cleared >= kClearPeriod;
     if (clear) cleared = now;
-    maintain(clear);
+    maintain_in_turn(clear);
     // Readers that have not seen `exclusive` yet may read for T.
     const bool alone = now - claimed >= options_.times.readers_gone_after();
     if (options_.exclusive && alone && clear) write_at_once();
@@ -140,14 +160,15 @@ void MirrorWriter::run(std::chrono::nanoseconds claimed) {
 }
 
 /// A read that stands still keeps its group from it, and may stand for long: no other read begins
-/// meanwhile, and no other group is maintained. So it is waited for only as long as reads of a slow
+/// meanwhile, and the other groups wait. So it is waited for only as long as reads of a slow
 /// network take, once in a second.
 void MirrorWriter::write_at_once() {
   constexpr std::chrono::milliseconds kReadsEnd{50};
   wrote_at_once_.store(true, std::memory_order_release);
   for (const auto& group : groups_)
-    if (group != nullptr && !group->is_exclusive())
-      static_cast<void>(group->set_exclusive(MirrorGroup::Time::clock::now() + kReadsEnd));
+    if (group != nullptr && !group->is_exclusive() &&
+        !group->set_exclusive(MirrorGroup::Time::clock::now() + kReadsEnd))
+      steer();
 }
 
 Status MirrorWriter::release() {

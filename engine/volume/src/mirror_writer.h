@@ -66,6 +66,9 @@ class MirrorWriter {
   Status release();
 
  private:
+  /// Of the thread, which looks at what others wait for at least so often as it can.
+  static constexpr std::chrono::milliseconds kPeriod{20};
+
   Status start();
   Status adopt_all();
   /// Whether all groups are open, and in none a zone is unresolved.
@@ -80,7 +83,11 @@ class MirrorWriter {
   /// `claimed`: a time after the claim.
   void run(std::chrono::nanoseconds claimed);
   void write_at_once();
+  /// All that is to be done in the groups, one after the other.
   void maintain(bool clear);
+  /// A part of it: what others wait for, of all groups, comes before the zones of the next one.
+  void maintain_in_turn(bool clear);
+  void steer();
   void stop();
 
   const MirrorOptions options_;

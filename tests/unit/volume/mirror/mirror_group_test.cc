@@ -291,6 +291,24 @@ TEST_F(MirrorGroupTest, MaintenanceWaitsForNoOperation) {
   expect_equal_members();
 }
 
+TEST_F(MirrorGroupTest, ZonesAreLeftForLaterWhenTheirTimeIsOver) {
+  ASSERT_OK(write(0, 1));
+  ASSERT_OK(write(1_MiB, 1));
+  regions_[0]->fail_writes({WriteFault::kBadMemory});
+  EXPECT_CODE(write_filled(*group_, 0, 2, soon()), kProvider);
+  group_->work_on_zones(true, soon());  // forgets which zones were written just now
+  regions_[0]->fail_writes({WriteFault::kBadMemory});
+  EXPECT_CODE(write_filled(*group_, 0, 2, soon()), kProvider);
+  group_->steer();
+  group_->work_on_zones(true, Time::clock::now());
+  EXPECT_TRUE(group_->unresolved().has(0));
+  EXPECT_TRUE(group_->marked().has(1));
+  group_->work_on_zones(true, soon());
+  EXPECT_FALSE(group_->unresolved().any());
+  EXPECT_FALSE(group_->marked().has(1));
+  expect_equal_members();
+}
+
 TEST_F(MirrorGroupTest, MaintenanceWaitsForNoThreadThatAsksTheStore) {
   std::promise<void> asked;
   std::promise<void> answer;
