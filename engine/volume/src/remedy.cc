@@ -36,12 +36,13 @@ std::string_view remedy(const Error& error) noexcept {
   if (operation == "claim of a volume" && code == Code::kBusy)
     return "another client writes it: end that one, or claim with 'steal' or by 'remora volume "
            "release', after which its operations fail; a client that has died loses its claim "
-           "after "
-           "ten seconds";
+           "after ten seconds";
   if (operation == "claim of a volume" && code == Code::kAccessRefused)
     return "claim it again, unless the other client has to have it";
   if (code == Code::kNoRight && error.subject().ends_with("a mirror that is not claimed"))
-    return "a mirror has one writer at a time: Volume::claim() before the write";
+    return "a mirror has one writer at a time: claim the volume by the handle that writes, then "
+           "repeat "
+           "the write";
   if (operation == "store that was restored")
     return "the store was restored from a snapshot that is older than the members: restore a newer "
            "one, or see engine/docs/operating-volumes.md ('remora volume repair --from-headers')";
