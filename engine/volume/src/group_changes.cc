@@ -32,6 +32,11 @@ void name_primary(GroupRecord& group) {
 
 }  // namespace
 
+std::uint32_t in_sync_count(const GroupRecord& group) noexcept {
+  return static_cast<std::uint32_t>(
+      std::count_if(group.members.begin(), group.members.end(), in_sync));
+}
+
 bool is_restored(const GroupRecord& group, std::uint64_t generation) noexcept {
   return group.restored || group.generation != generation;
 }
@@ -58,8 +63,7 @@ Result<GroupRecord> without_member(const GroupRecord& group, std::string_view re
   const auto gone = std::find_if(next.members.begin(), next.members.end(),
                                  [&](const Member& each) { return each.region == region; });
   if (gone == next.members.end()) return refused(Code::kNotFound, group, region);
-  const bool last =
-      in_sync(*gone) && std::count_if(next.members.begin(), next.members.end(), in_sync) == 1;
+  const bool last = in_sync(*gone) && in_sync_count(next) == 1;
   if (last) return refused(Code::kBusy, group, "its last member in sync");
   if (gone == next.members.begin()) next.promoting = true;
   next.members.erase(gone);

@@ -17,6 +17,9 @@ namespace remora::volume::detail {
 /// no claimant has adopted the group (rules 29, 30).
 [[nodiscard]] bool is_restored(const GroupRecord& group, std::uint64_t generation) noexcept;
 
+/// How many members are in sync.
+[[nodiscard]] std::uint32_t in_sync_count(const GroupRecord& group) noexcept;
+
 /// Rule 8: the members that are in sync and that the claimant has fenced, `fenced[i]` for
 /// members[i]. Promoting, if the primary is not among them. Errors: kUnreachable: none is left, or
 /// one of a restored group is missing.

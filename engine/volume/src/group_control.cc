@@ -51,6 +51,16 @@ GroupRecord GroupControl::record() const {
   return key_.record();
 }
 
+TransportKind GroupControl::transport() const {
+  const MutexLock lock{mutex_};  // a slot whose member has left may get another one
+  const GroupRoles now = roles();
+  TransportKind found = TransportKind::kAuto;
+  now.in_sync.with(now.syncing).for_each([&](std::size_t slot) {
+    if (found != TransportKind::kRdma) found = slots_.at(slot).transport();
+  });
+  return found;
+}
+
 bool GroupControl::lost() const {
   const MutexLock lock{mutex_};
   return key_.claim().lost();

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <remora/engine/types.h>
 #include <remora/mutex.h>
 #include <remora/result.h>
 #include <remora/volume/records.h>
@@ -50,6 +51,8 @@ class GroupControl {
     return MemberSet::from_bits(unsettled_.load(std::memory_order_acquire));
   }
   [[nodiscard]] GroupRecord record() const;
+  /// kRdma if any member is over rdma, else that of all members.
+  [[nodiscard]] TransportKind transport() const;
   [[nodiscard]] bool lost() const;
 
   /// After operations on members have failed, as `outcomes` says. Ok: the operation may go on, with

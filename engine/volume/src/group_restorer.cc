@@ -5,6 +5,7 @@
 
 #include <remora/config/units.h>
 
+#include "group_changes.h"
 #include "make_member.h"
 #include "mirror_layout.h"
 #include "volume_builder.h"
@@ -29,12 +30,6 @@ const Member* find_member(const GroupRecord& group, std::string_view region) {
   const auto found = std::find_if(group.members.begin(), group.members.end(),
                                   [&](const Member& each) { return each.region == region; });
   return found == group.members.end() ? nullptr : &*found;
-}
-
-std::uint32_t in_sync_count(const GroupRecord& group) {
-  return static_cast<std::uint32_t>(
-      std::count_if(group.members.begin(), group.members.end(),
-                    [](const Member& each) { return each.state == MemberState::kInSync; }));
 }
 
 std::string name_of_group(const ClaimedVolume& volume, std::uint32_t group) {

@@ -32,6 +32,22 @@ void log_claimed(std::string_view volume, std::uint64_t epoch, std::size_t group
 } catch (const std::bad_alloc&) {
 }
 
+void log_claimed_degraded(std::string_view volume, std::size_t degraded,
+                          std::size_t groups) noexcept try {
+  const std::string number = std::to_string(degraded);
+  const std::string count = std::to_string(groups);
+  const std::string text = std::string{volume} + ": claimed, but copies are missing, in " + number +
+                           " of its " + count + " groups: a repair builds them";
+  const std::array fields{LogField{.name = "volume", .value = volume},
+                          LogField{.name = "degraded", .value = number, .quoted = false},
+                          LogField{.name = "groups", .value = count, .quoted = false}};
+  write_log_line({.level = LogLevel::kWarning,
+                  .text = text,
+                  .event = "mirror.claimed_degraded",
+                  .fields = fields});
+} catch (const std::bad_alloc&) {
+}
+
 void log_writer_lost(std::string_view volume, std::uint64_t epoch) noexcept try {
   const std::string number = std::to_string(epoch);
   const std::string text = std::string{volume} + ": another client has claimed it; writer epoch " +

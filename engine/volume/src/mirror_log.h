@@ -14,6 +14,10 @@ namespace remora::volume::detail {
 
 /// "mirror.claimed".
 void log_claimed(std::string_view volume, std::uint64_t epoch, std::size_t groups) noexcept;
+/// "mirror.claimed_degraded": of the `groups` of a volume that a program has claimed, `degraded`
+/// lack a copy.
+void log_claimed_degraded(std::string_view volume, std::size_t degraded,
+                          std::size_t groups) noexcept;
 /// "mirror.writer_lost".
 void log_writer_lost(std::string_view volume, std::uint64_t epoch) noexcept;
 /// "mirror.group_not_adopted".

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <remora/engine/buffer.h>
+#include <remora/engine/types.h>
 #include <remora/result.h>
 
 namespace remora::volume::detail {
@@ -74,6 +75,8 @@ class MirrorMember {
   virtual Status settled(std::chrono::nanoseconds limit) noexcept = 0;
   /// Whether a request to its server has a chance to be answered at once.
   [[nodiscard]] virtual bool connected() const noexcept = 0;
+  /// Of its session.
+  [[nodiscard]] virtual TransportKind transport() const noexcept = 0;
 
  protected:
   MirrorMember() = default;

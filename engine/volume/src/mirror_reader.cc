@@ -58,6 +58,11 @@ bool MirrorReader::is_open(std::uint32_t group) const {
   return view != nullptr && view->primary->connected();
 }
 
+TransportKind MirrorReader::transport(std::uint32_t group) const {
+  const auto view = view_of(*groups_[group]);
+  return view == nullptr ? TransportKind::kAuto : view->primary->transport();
+}
+
 Result<GroupRecord> MirrorReader::readable(const Snapshot& snapshot,
                                            const std::string& group_key) const {
   const auto gone = [&](const char* what) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <remora/engine/buffer.h>
+#include <remora/engine/types.h>
 #include <remora/mutex.h>
 #include <remora/result.h>
 #include <remora/volume/cluster.h>
@@ -41,6 +42,8 @@ class MirrorReader {
   void read_together(std::uint32_t group, std::span<GroupOperation> reads);
   /// Whether the group's primary is open.
   [[nodiscard]] bool is_open(std::uint32_t group) const;
+  /// Of the group's primary; kAuto: it was not opened yet.
+  [[nodiscard]] TransportKind transport(std::uint32_t group) const;
 
  private:
   /// A configuration, and the grant on its primary.

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "engine_member_opener.h"
+#include "group_changes.h"
 #include "mirror_layout.h"
+#include "mirror_log.h"
 
 namespace remora::volume::detail {
 
@@ -100,6 +102,12 @@ Status MirrorVolume::claim(const ClaimOptions& options) {
   // The one before has lost its claim. Its threads end here: a handler in one of them may have the
   // last reference otherwise, and a thread cannot wait for its own end.
   if (*claimed != nullptr) static_cast<void>((*claimed)->release());
+  const std::vector<GroupState> found = groups();
+  const auto degraded = std::count_if(found.begin(), found.end(), [&](const GroupState& each) {
+    return each.health == GroupHealth::kOk && each.copies < layout_.volume.copies;
+  });
+  if (degraded != 0)
+    log_claimed_degraded(layout_.volume.name, static_cast<std::size_t>(degraded), found.size());
   return {};
 }
 
@@ -318,6 +326,8 @@ std::vector<GroupState> MirrorVolume::groups() const {
       state.region = group.members.front().region;
     }
     if (claimed != nullptr && !open) state.health = GroupHealth::kLost;
+    state.copies = claimed != nullptr && !open ? 0 : in_sync_count(group);
+    state.transport = open ? claimed->group(i).control().transport() : reader_.transport(i);
     state.connected = open ? claimed->group(i).control().roles().may_post : reader_.is_open(i);
     found.push_back(std::move(state));
   }

@@ -32,6 +32,7 @@ class RegionMember final : public MirrorMember {
     return region_.settled(limit);
   }
   [[nodiscard]] bool connected() const noexcept override { return region_.connected(); }
+  [[nodiscard]] TransportKind transport() const noexcept override { return region_.transport(); }
 
  private:
   static constexpr std::size_t kKept = 16;

@@ -136,6 +136,7 @@ std::vector<GroupState> VolumeCore::groups() const {
                      .server = member.server,
                      .region = member.region,
                      .transport = regions_[group].transport(),
+                     .copies = 1,
                      .connected = regions_[group].connected(),
                      .health = health(group),
                      .error = member.error ? member.error->message() : std::string{}});

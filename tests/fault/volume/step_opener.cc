@@ -75,6 +75,7 @@ class WatchedMember final : public MirrorMember {
     return inner_->settled(limit);
   }
   [[nodiscard]] bool connected() const noexcept override { return inner_->connected(); }
+  [[nodiscard]] TransportKind transport() const noexcept override { return inner_->transport(); }
 
  private:
   const std::shared_ptr<MirrorMember> inner_;

@@ -99,6 +99,10 @@ class FakeRegion {
     const std::lock_guard lock{mutex_};
     return !dead_;
   }
+  [[nodiscard]] TransportKind transport() const {
+    const std::lock_guard lock{mutex_};
+    return transport_;
+  }
   Result<std::uint64_t> grant(bool fences) {
     const std::lock_guard lock{mutex_};
     if (dead_) return *dead_;
@@ -128,6 +132,10 @@ class FakeRegion {
   void set_settles(bool settles) {
     const std::lock_guard lock{mutex_};
     settles_ = settles;
+  }
+  void be_over(TransportKind transport) {
+    const std::lock_guard lock{mutex_};
+    transport_ = transport;
   }
   void deliver_late() {
     const std::lock_guard lock{mutex_};
@@ -204,6 +212,7 @@ class FakeRegion {
   std::deque<WriteFault> faults_;
   std::optional<Error> dead_;
   bool settles_ = true;
+  TransportKind transport_ = TransportKind::kTcp;
   std::vector<Late> late_;
   std::uint64_t last_grant_ = 0;
   std::uint64_t valid_from_ = 0;
@@ -260,6 +269,7 @@ class FakeMember final : public detail::MirrorMember {
     return region_->settled();
   }
   [[nodiscard]] bool connected() const noexcept override { return region_->connected(); }
+  [[nodiscard]] TransportKind transport() const noexcept override { return region_->transport(); }
 
  private:
   std::shared_ptr<FakeRegion> region_;

@@ -317,6 +317,22 @@ TEST_F(MirrorQueueTest, AReleaseLetsWritesInFlightEnd) {
   for (const VolumeCompletion& each : queue.wait(8)) EXPECT_TRUE(each.ok());
 }
 
+TEST_F(MirrorQueueTest, GroupsTellTheirCopiesAndTheTransportOfAllMembers) {
+  EXPECT_EQ(volume_->groups()[0].transport, TransportKind::kAuto);  // not open
+  EXPECT_EQ(volume_->groups()[0].copies, 3U);
+  std::vector<std::byte> bytes(8);
+  ASSERT_OK(volume_->read(ByteOffset{0}, bytes));
+  EXPECT_EQ(volume_->groups()[0].transport, TransportKind::kTcp);
+  ASSERT_OK(volume_->claim({.steal = true}));
+  EXPECT_EQ(volume_->groups()[0].transport, TransportKind::kTcp);
+  regions_[1]->be_over(TransportKind::kRdma);
+  EXPECT_EQ(volume_->groups()[0].transport, TransportKind::kRdma);
+  regions_[1]->die();
+  ASSERT_OK(volume_->write(ByteOffset{0}, bytes));
+  EXPECT_EQ(volume_->groups()[0].copies, 2U);
+  EXPECT_EQ(volume_->groups()[0].transport, TransportKind::kTcp);
+}
+
 /// A handler of events asks so, inside of an operation that release() waits for.
 TEST_F(MirrorQueueTest, AskingForTheClaimDoesNotWaitForARelease) {
   claim_and_mark();

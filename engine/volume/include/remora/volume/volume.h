@@ -59,8 +59,11 @@ struct GroupState {
   std::uint32_t index = 0;
   std::string server{};  ///< the name of the member's server in the cluster
   std::string region{};
-  TransportKind transport = TransportKind::kAuto;  ///< kAuto: it is not open
-  bool connected = false;                          ///< Region::connected()
+  /// kAuto: it is not open. Of a claimed mirror: kRdma if any of its members is over rdma.
+  TransportKind transport = TransportKind::kAuto;
+  /// Members in sync. Of a mirror that this process has not claimed: as its record was.
+  std::uint32_t copies = 1;
+  bool connected = false;  ///< Region::connected()
   GroupHealth health = GroupHealth::kOk;
   std::string error{};  ///< VolumeOptions::partial: why it is not open
 };
