@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <remora/engine/engine.h>
+#include <remora/engine/engine_share.h>
 
 #include "member_regions.h"
 #include "member_servers.h"
@@ -16,8 +16,8 @@ namespace remora::volume::detail {
 /// Tries each server once, as MemberServers does.
 class EngineMemberRegions final : public MemberRegions {
  public:
-  /// `engine` is borrowed.
-  explicit EngineMemberRegions(const Engine& engine) : engine_{engine}, servers_{engine} {}
+  explicit EngineMemberRegions(const remora::detail::EngineShare& engine)
+      : engine_{engine}, servers_{engine} {}
 
   bool refresh(ServerRecord& server) override;
   Managed<Member> make(const ServerRecord& server, const RegionSpec& spec) override;
@@ -32,7 +32,7 @@ class EngineMemberRegions final : public MemberRegions {
                 const std::string& region) override;
 
  private:
-  const Engine& engine_;
+  const remora::detail::EngineShare engine_;
   MemberServers servers_;
 };
 

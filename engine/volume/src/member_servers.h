@@ -5,9 +5,11 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <remora/engine/engine.h>
+#include <remora/engine/engine_share.h>
 #include <remora/mutex.h>
 #include <remora/result.h>
 #include <remora/volume/records.h>
@@ -18,7 +20,7 @@ namespace remora::volume {
 /// groups it has. Thread-safe: while a server is tried, other threads wait.
 class MemberServers {
  public:
-  explicit MemberServers(const Engine& engine) : engine_{engine} {}
+  explicit MemberServers(remora::detail::EngineShare engine) : engine_{std::move(engine)} {}
 
   /// Tries the addresses in order. The session is over rdma or tcp, as those of the data path are.
   /// Errors: those of Engine::connect(), of the last address.
@@ -27,7 +29,7 @@ class MemberServers {
  private:
   Result<Session> connect_one(const std::string& address) const;
 
-  const Engine& engine_;
+  const remora::detail::EngineShare engine_;
   remora::detail::Mutex mutex_;
   std::map<std::string, Result<Session>, std::less<>> sessions_ REMORA_GUARDED_BY(mutex_);
 };

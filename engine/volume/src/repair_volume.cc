@@ -1,17 +1,21 @@
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
+#include <remora/engine/engine_share.h>
 #include <remora/volume/maintenance.h>
 #include <remora/volume/volume.h>
 
 #include "claimed_work.h"
 #include "decided_commit.h"
 #include "engine_member_regions.h"
+#include "mirror_volume.h"
 #include "orphan_regions.h"
 #include "remove_remains.h"
 #include "volume_builder.h"
+#include "volume_core.h"
 
 namespace remora::volume {
 namespace {
@@ -59,6 +63,24 @@ Managed<MaintenanceReport> repair_striped(const Cluster& cluster, const Engine& 
   return report;
 }
 
+tl::unexpected<Failure> not_claimed(const std::string& volume) {
+  return failure(Error{Code::kInvalidArgument, "repair volume"}.with_subject(volume),
+                 "this process has no claim of the volume");
+}
+
+/// Under the claim of `writer`; null: there is none.
+Managed<MaintenanceReport> restore_copies(const Cluster& cluster,
+                                          const remora::detail::EngineShare& engine,
+                                          std::shared_ptr<detail::MirrorWriter> writer,
+                                          const std::string& volume,
+                                          const MaintenanceOptions& options) {
+  if (writer == nullptr) return not_claimed(volume);
+  detail::WriterClaimedVolume claimed{std::move(writer)};
+  detail::EngineMemberRegions regions{engine};
+  return detail::with_claimed(cluster, claimed, regions, options,
+                              [](detail::MirrorWork& work) { return work.restore_copies(); });
+}
+
 }  // namespace
 
 Managed<MaintenanceReport> repair_volume(const Cluster& cluster, const Engine& engine,
@@ -85,15 +107,22 @@ Managed<MaintenanceReport> repair_volume(const Cluster& cluster, const Engine& e
 
 Managed<MaintenanceReport> repair_claimed(const Cluster& cluster, const Engine& engine,
                                           const Volume& volume, const MaintenanceOptions& options) {
-  auto writer = detail::mirror_writer_of(volume);
-  if (!writer)
-    return failure(
-        Error{Code::kInvalidArgument, "repair volume"}.with_subject(volume.record().name),
-        "this process has no claim of the volume");
-  detail::WriterClaimedVolume claimed{std::move(writer)};
-  detail::EngineMemberRegions regions{engine};
-  return detail::with_claimed(cluster, claimed, regions, options,
-                              [](detail::MirrorWork& work) { return work.restore_copies(); });
+  return restore_copies(cluster, engine, detail::mirror_writer_of(volume), volume.record().name,
+                        options);
+}
+
+Managed<MaintenanceReport> repair_claimed(const Volume& volume, const MaintenanceOptions& options) {
+  constexpr Operation kRepair{"repair volume"};
+  const auto core = detail::core_of(volume, kRepair);
+  if (!core) return failure(core.error());
+  const std::string& name = (*core)->record().name;
+  if ((*core)->mirror() == nullptr)
+    return failure(Error{Code::kUnsupported, kRepair}.with_subject(name),
+                   "a striped volume has one copy of its bytes");
+  auto writer = (*core)->mirror()->writer();
+  if (writer == nullptr || !(*core)->engine()) return not_claimed(name);
+  const Cluster cluster = writer->claim().cluster();
+  return restore_copies(cluster, *(*core)->engine(), std::move(writer), name, options);
 }
 
 }  // namespace remora::volume

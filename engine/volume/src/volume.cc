@@ -2,6 +2,7 @@
 #include <new>
 #include <utility>
 
+#include <remora/engine/engine_share.h>
 #include <remora/volume/volume.h>
 
 #include "mirror_queue.h"
@@ -40,8 +41,9 @@ Result<Volume> Volume::open(const Engine& engine, const Cluster& cluster, std::s
   try {
     auto mirror = detail::MirrorVolume::open(engine, cluster, *layout, options);
     if (!mirror) return mirror.error();
-    return Volume{std::make_shared<detail::VolumeCore>(
-        layout->volume, std::move(*mirror), options, detail::VolumeMetrics::of(engine.registry()))};
+    return Volume{std::make_shared<detail::VolumeCore>(layout->volume, std::move(*mirror), options,
+                                                       detail::VolumeMetrics::of(engine.registry()),
+                                                       remora::detail::EngineShare{engine})};
   } catch (const std::bad_alloc&) {
     return Error{Code::kOutOfMemory, "open volume"}.with_subject(layout->volume.name);
   }
@@ -118,6 +120,11 @@ namespace detail {
 std::shared_ptr<MirrorWriter> mirror_writer_of(const Volume& volume) {
   MirrorVolume* const mirror = volume.core_ == nullptr ? nullptr : volume.core_->mirror();
   return mirror == nullptr ? nullptr : mirror->writer();
+}
+
+Result<std::shared_ptr<VolumeCore>> core_of(const Volume& volume, Operation operation) {
+  if (volume.core_ == nullptr) return closed_volume(operation, volume.core_);
+  return volume.core_.pointer();
 }
 
 }  // namespace detail

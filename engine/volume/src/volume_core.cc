@@ -101,12 +101,14 @@ std::size_t VolumeCore::count(GroupHealth wanted) const noexcept {
 }
 
 VolumeCore::VolumeCore(VolumeRecord record, std::unique_ptr<MirrorVolume> mirror,
-                       VolumeOptions options, std::shared_ptr<VolumeMetrics> metrics)
+                       VolumeOptions options, std::shared_ptr<VolumeMetrics> metrics,
+                       std::optional<remora::detail::EngineShare> engine)
     : record_{std::move(record)},
       map_{StripeMap::none()},
       options_{std::move(options)},
       metrics_{std::move(metrics)},
-      mirror_{std::move(mirror)} {
+      mirror_{std::move(mirror)},
+      engine_{std::move(engine)} {
   if (metrics_ != nullptr) metrics_->add(*this, VolumeMetrics::kFollowsItsGroups);
 }
 

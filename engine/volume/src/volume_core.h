@@ -13,6 +13,7 @@
 
 #include <remora/assert.h>
 #include <remora/engine/engine.h>
+#include <remora/engine/engine_share.h>
 #include <remora/engine/region.h>
 #include <remora/result.h>
 #include <remora/volume/cluster.h>
@@ -45,14 +46,21 @@ class VolumeCore {
              std::shared_ptr<VolumeMetrics> metrics = nullptr, std::uint64_t revision = 0);
   /// Of a mirror. Its map holds no byte and it has no regions, so that operations on a striped
   /// volume do not ask which kind it is: those on a mirror find that the map does not hold them.
+  /// `engine`: for requests to servers that are not the volume's; without one repair_claimed() is
+  /// refused.
   VolumeCore(VolumeRecord record, std::unique_ptr<MirrorVolume> mirror, VolumeOptions options,
-             std::shared_ptr<VolumeMetrics> metrics = nullptr);
+             std::shared_ptr<VolumeMetrics> metrics = nullptr,
+             std::optional<remora::detail::EngineShare> engine = std::nullopt);
   ~VolumeCore();
   VolumeCore(const VolumeCore&) = delete;
   VolumeCore& operator=(const VolumeCore&) = delete;
 
   /// Null: it is striped.
   [[nodiscard]] MirrorVolume* mirror() const noexcept { return mirror_.get(); }
+  /// That has opened a mirror.
+  [[nodiscard]] const std::optional<remora::detail::EngineShare>& engine() const noexcept {
+    return engine_;
+  }
   [[nodiscard]] const VolumeRecord& record() const noexcept { return record_; }
   [[nodiscard]] const StripeMap& map() const noexcept { return map_; }
   [[nodiscard]] const VolumeOptions& options() const noexcept { return options_; }
@@ -126,6 +134,7 @@ class VolumeCore {
   KeptQueues kept_;  ///< they use the regions
   const std::shared_ptr<VolumeMetrics> metrics_;
   const std::unique_ptr<MirrorVolume> mirror_;
+  const std::optional<remora::detail::EngineShare> engine_;
 };
 
 }  // namespace remora::volume::detail

@@ -104,6 +104,11 @@ Managed<MaintenanceReport> repair_claimed(const Cluster& cluster, const Engine& 
                                           const Volume& volume,
                                           const MaintenanceOptions& options = {});
 
+/// The same by the cluster and the client that have opened `volume`, of which the engine may have
+/// ended. Errors: also kUnsupported (striped); kClosed (`volume` was moved from).
+Managed<MaintenanceReport> repair_claimed(const Volume& volume,
+                                          const MaintenanceOptions& options = {});
+
 /// Claims a mirror, which makes the members of each group equal, and calls `claimed`. Holds the
 /// claim until `options.stop`, which is asked ten times a second, says so, then releases it. No
 /// other client can write to the volume meanwhile. Errors: as repair_volume(); kAccessRefused

@@ -41,6 +41,8 @@ namespace detail {
 class MirrorWriter;
 class VolumeCore;
 std::shared_ptr<MirrorWriter> mirror_writer_of(const Volume& volume);
+/// Errors: kClosed.
+Result<std::shared_ptr<VolumeCore>> core_of(const Volume& volume, Operation operation);
 }  // namespace detail
 
 /// What this process knows of a group. Only operations find out about kLost and kRevoked, which end
@@ -174,6 +176,8 @@ class Volume {
 
  private:
   friend std::shared_ptr<detail::MirrorWriter> detail::mirror_writer_of(const Volume& volume);
+  friend Result<std::shared_ptr<detail::VolumeCore>> detail::core_of(const Volume& volume,
+                                                                     Operation operation);
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
   remora::detail::OwnedShared<detail::VolumeCore> core_;
 };
