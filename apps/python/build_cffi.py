@@ -21,11 +21,20 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 MAIN_HEADER = "remora/remora_c.h"
 # Functions of these files of src/, which the extension module brings itself.
-OWN_FILES = ["wait.h", "places.h"]
+OWN_FILES = ["wait.h", "places.h", "repair.h"]
 OWN_DECLARATIONS = """
 int remora_py_wait(remora_queue* queue, int descriptor, uint64_t spin_ns, uint64_t slice_ns,
                    remora_completion* completions, size_t capacity, size_t* count,
                    remora_error* error);
+typedef struct remora_py_repair {
+  int stop;
+  uint64_t done_bytes;
+  uint64_t all_bytes;
+} remora_py_repair;
+void remora_py_watch_repair(remora_py_repair* repair, remora_volume_repair_options* options);
+void remora_py_stop_repair(remora_py_repair* repair);
+uint64_t remora_py_repaired(const remora_py_repair* repair);
+uint64_t remora_py_to_repair(const remora_py_repair* repair);
 void remora_py_end_engine(remora_engine** place);
 void remora_py_end_session(remora_session** place);
 void remora_py_end_region(remora_region** place);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -95,9 +96,62 @@ class CMirrorTest : public VolumeTest {
     return found;
   }
 
+  [[nodiscard]] static std::string name_of(std::uint32_t server) {
+    return "s" + std::to_string(server);
+  }
+  /// As the handle has it.
+  [[nodiscard]] remora_volume_group group() {
+    remora_volume_group found{};
+    std::size_t count = 0;
+    EXPECT_EQ(remora_volume_groups(volume_, &found, 1, &count, &error_), REMORA_OK);
+    EXPECT_EQ(count, 1U);
+    return found;
+  }
+  /// Removes the region that is not read, so that no reader has to be waited for. Returns the name
+  /// of its server.
+  std::string remove_backup() {
+    const std::string primary{group().server};
+    std::string backup;
+    for (std::uint32_t i = 0; i < kServers; ++i) {
+      if (name_of(i) == primary) continue;
+      for (const RegionInfo& region : server(i).regions()) {
+        EXPECT_TRUE(server(i).remove_region(region.name, Removal::kNow).ok());
+        backup = name_of(i);
+      }
+    }
+    return backup;
+  }
+
   remora_volume* other_ = nullptr;
   ToldEvents events_;
 };
+
+/// The handlers of a repair, and what they were told. One call at a time.
+struct RepairCalls {
+  std::string work{};
+  std::uint64_t done_bytes = 0;
+  std::uint64_t all_bytes = 0;
+  std::atomic<int> asked{0};
+  bool stop = false;
+};
+
+remora_volume_repair_options repair_options(RepairCalls* calls) {
+  remora_volume_repair_options options{};
+  options.size = sizeof(options);
+  options.context = calls;
+  options.on_progress = [](void* context, const remora_volume_progress* progress) {
+    auto& told = *static_cast<RepairCalls*>(context);
+    told.work = progress->work;
+    told.done_bytes = progress->done_bytes;
+    told.all_bytes = progress->all_bytes;
+  };
+  options.should_stop = [](void* context) {
+    auto& told = *static_cast<RepairCalls*>(context);
+    ++told.asked;
+    return told.stop ? 1 : 0;
+  };
+  return options;
+}
 
 TEST_F(CMirrorTest, ItsWriterClaimsIt) {
   ASSERT_EQ(open(), REMORA_OK) << error_.message;
@@ -173,29 +227,127 @@ TEST_F(CMirrorTest, AnExclusiveWriterReadsAlone) {
   EXPECT_EQ(read(other_, bytes.size()), bytes);
 }
 
-/// A backup's region is removed: no reader has to be waited for.
 TEST_F(CMirrorTest, AMemberThatIsLostIsToldAndWritesGoOn) {
   open_with_handler();
   ASSERT_EQ(claim(volume_), REMORA_OK) << error_.message;
-  remora_volume_group group{};
-  std::size_t count = 0;
-  ASSERT_EQ(remora_volume_groups(volume_, &group, 1, &count, &error_), REMORA_OK);
-  ASSERT_EQ(count, 1U);
-  std::string backup;
-  for (std::uint32_t i = 0; i < kServers; ++i) {
-    const std::string name = "s" + std::to_string(i);
-    if (name == group.server) continue;
-    for (const RegionInfo& region : server(i).regions()) {
-      ASSERT_OK(server(i).remove_region(region.name, Removal::kNow));
-      backup = name;
-    }
-  }
+  const std::string backup = remove_backup();
   ASSERT_FALSE(backup.empty());
   const std::vector<unsigned char> bytes = pattern(2 * kStripe, 8);
   ASSERT_EQ(write(volume_, bytes), REMORA_OK) << error_.message;
   EXPECT_TRUE(events_.has(REMORA_VOLUME_MEMBER_REMOVED));
   EXPECT_EQ(events_.server(), backup);
   EXPECT_EQ(read(volume_, bytes.size()), bytes);
+}
+
+TEST_F(CMirrorTest, GroupsTellTheirCopiesAndTransport) {
+  ASSERT_EQ(open(), REMORA_OK) << error_.message;
+  EXPECT_EQ(group().copies, 2);
+  EXPECT_EQ(group().transport, REMORA_TRANSPORT_AUTO);
+  ASSERT_EQ(claim(volume_), REMORA_OK) << error_.message;
+  EXPECT_EQ(group().copies, 2);
+  EXPECT_EQ(group().transport, REMORA_TRANSPORT_TCP);
+  remora_volume_info info{};
+  info.size = sizeof(info);
+  ASSERT_EQ(remora_volume_info_of(volume_, &info, &error_), REMORA_OK);
+  EXPECT_EQ(info.transports, 1U << REMORA_TRANSPORT_TCP);
+}
+
+/// By the engine that has opened it, which the program has freed.
+TEST_F(CMirrorTest, ALostCopyIsMadeAnewUnderTheClaim) {
+  open_with_handler();
+  ASSERT_EQ(claim(volume_), REMORA_OK) << error_.message;
+  remora_engine_free(engine_);
+  engine_ = nullptr;
+  ASSERT_FALSE(remove_backup().empty());
+  const std::vector<unsigned char> bytes = pattern(2 * kStripe, 8);
+  ASSERT_EQ(write(volume_, bytes), REMORA_OK) << error_.message;
+  EXPECT_EQ(group().copies, 1);
+
+  RepairCalls calls;
+  remora_volume_repair_options options = repair_options(&calls);
+  calls.stop = true;
+  remora_volume_repair_report report{};
+  report.size = sizeof(report);
+  char* left = nullptr;
+  EXPECT_EQ(remora_volume_repair(volume_, &options, &report, &left, &error_), REMORA_CANCELLED);
+  EXPECT_GT(calls.asked, 0);
+  EXPECT_EQ(report.copies_made, 0U);
+  EXPECT_EQ(group().copies, 1);
+
+  calls.stop = false;
+  ASSERT_EQ(remora_volume_repair(volume_, &options, &report, &left, &error_), REMORA_OK)
+      << error_.message;
+  EXPECT_EQ(left, nullptr) << left;
+  EXPECT_EQ(report.left_count, 0U);
+  EXPECT_EQ(report.groups, 1U);
+  EXPECT_EQ(report.copies_made, 1U);
+  EXPECT_EQ(report.bytes_copied, kGroup);
+  EXPECT_EQ(calls.done_bytes, kGroup);
+  EXPECT_EQ(calls.all_bytes, kGroup);
+  EXPECT_THAT(calls.work, HasSubstr("group 0 on s"));
+  EXPECT_EQ(group().copies, 2);
+  ASSERT_EQ(write(volume_, bytes), REMORA_OK) << error_.message;
+  EXPECT_EQ(read(volume_, bytes.size()), bytes);
+}
+
+/// The other servers are drained.
+TEST_F(CMirrorTest, ACopyWithoutAServerIsLeft) {
+  open_with_handler();
+  ASSERT_EQ(claim(volume_), REMORA_OK) << error_.message;
+  ASSERT_EQ(remora_volume_repair(volume_, nullptr, nullptr, nullptr, &error_), REMORA_OK)
+      << error_.message;
+  EXPECT_EQ(group().copies, 2);
+  const std::string primary{group().server};
+  ASSERT_FALSE(remove_backup().empty());
+  const volume::Cluster cluster =
+      volume::Cluster::open(volume::parse_uri(cluster_uri()).value()).value();
+  const std::string mark = "{\"version\":" + std::to_string(volume::kRecordVersion) + "}";
+  for (std::uint32_t i = 0; i < kServers; ++i)
+    if (name_of(i) != primary)
+      ASSERT_OK(cluster.store().commit(
+          {{}, {{cluster.keys().draining(name_of(i)), mark, volume::kNoLease}}}, kLimit));
+  const std::vector<unsigned char> bytes = pattern(kStripe, 9);
+  ASSERT_EQ(write(volume_, bytes), REMORA_OK) << error_.message;
+  char* left = nullptr;
+  ASSERT_EQ(remora_volume_repair(volume_, nullptr, nullptr, &left, &error_), REMORA_OK)
+      << error_.message;
+  ASSERT_NE(left, nullptr);
+  EXPECT_THAT(left, HasSubstr("no server has"));
+  remora_free(left);
+  EXPECT_EQ(group().copies, 1);
+}
+
+TEST_F(CMirrorTest, WhatCannotBeRepairedIsRefused) {
+  ASSERT_EQ(open(), REMORA_OK) << error_.message;
+  char* left = nullptr;
+  const auto repair = [&](const remora_volume* volume,
+                          const remora_volume_repair_options* options) {
+    return remora_volume_repair(volume, options, nullptr, &left, &error_);
+  };
+  EXPECT_EQ(repair(nullptr, nullptr), REMORA_INVALID_ARGUMENT);
+  EXPECT_EQ(repair(volume_, nullptr), REMORA_INVALID_ARGUMENT);
+  EXPECT_THAT(error_.message, HasSubstr("no claim of the volume"));
+  ASSERT_EQ(claim(volume_), REMORA_OK) << error_.message;
+  remora_volume_repair_options options{};
+  EXPECT_EQ(repair(volume_, &options), REMORA_INVALID_ARGUMENT);  // no size
+  options.size = sizeof(options);
+  options.groups_at_once = 65;
+  EXPECT_EQ(repair(volume_, &options), REMORA_INVALID_ARGUMENT);
+  EXPECT_STREQ(error_.subject, "groups_at_once");
+  options.groups_at_once = 0;
+  options.zones_at_once = 65;
+  EXPECT_EQ(repair(volume_, &options), REMORA_INVALID_ARGUMENT);
+  EXPECT_STREQ(error_.subject, "zones_at_once");
+  remora_volume_repair_report report{};
+  EXPECT_EQ(remora_volume_repair(volume_, nullptr, &report, &left, &error_),
+            REMORA_INVALID_ARGUMENT);  // no size
+  EXPECT_EQ(left, nullptr);
+
+  ASSERT_EQ(open_other(), REMORA_OK) << error_.message;
+  const remora_volume_claim_options second = claim_options("the second one", 1);
+  ASSERT_EQ(claim(other_, &second), REMORA_OK) << error_.message;
+  EXPECT_EQ(repair(volume_, nullptr), REMORA_STALE_REGION);
+  EXPECT_THAT(error_.message, HasSubstr("another client has claimed the volume"));
 }
 
 /// The handle has what it needs of the engine, and its end is that of the claim.
@@ -263,9 +415,11 @@ TEST_F(CMirrorTest, ChildOfForkIsRefused) {
   ASSERT_EQ(claim(volume_), REMORA_OK) << error_.message;
   const pid_t child = ::fork();
   if (child == 0) {
-    const bool refused = claim(volume_) == REMORA_CLOSED && error_.reason == REMORA_REASON_FORKED &&
-                         remora_volume_release(volume_, &error_) == REMORA_CLOSED &&
-                         remora_volume_claimed(volume_) == 0;
+    const bool refused =
+        claim(volume_) == REMORA_CLOSED && error_.reason == REMORA_REASON_FORKED &&
+        remora_volume_release(volume_, &error_) == REMORA_CLOSED &&
+        remora_volume_repair(volume_, nullptr, nullptr, nullptr, &error_) == REMORA_CLOSED &&
+        error_.reason == REMORA_REASON_FORKED && remora_volume_claimed(volume_) == 0;
     ::_exit(refused ? 0 : 1);
   }
   int status = 1;
@@ -278,6 +432,7 @@ TEST_F(VolumeTest, StripedVolumesNeedNoClaim) {
   ASSERT_EQ(open(), REMORA_OK) << error_.message;
   EXPECT_EQ(remora_volume_claim(volume_, nullptr, &error_), REMORA_UNSUPPORTED);
   EXPECT_THAT(error_.message, HasSubstr("needs no claim"));
+  EXPECT_EQ(remora_volume_repair(volume_, nullptr, nullptr, nullptr, &error_), REMORA_UNSUPPORTED);
   EXPECT_EQ(remora_volume_release(volume_, &error_), REMORA_NOT_FOUND);
   EXPECT_EQ(remora_volume_claimed(volume_), 0);
 }

@@ -253,6 +253,54 @@ def test_a_claim_that_ends_within_its_block(mirror_uri):
         mirror.write(0, b"the claim of a closed volume has ended")
 
 
+def lose_a_copy(uri):
+    """Of its group, of which the first member is the one that is read."""
+    done = remora_command("volume", "stat", uri, "--json")
+    backup = json.loads(done.stdout)["members"][1]
+    with remora.connect(f"remora://{backup['addresses'][0]}?transport=tcp") as client:
+        client.remove_region(backup["region"], remora.Removal.NOW)
+
+
+def test_a_lost_copy_is_made_anew(cluster):
+    uri, size = f"{cluster.uri}/rebuilt", 2 << 20
+    done = remora_command("volume", "create", uri, "--size", "2MiB", "--group", "2MiB",
+                          "--stripe", "4KiB", "--width", "1", "--kind", "mirror:2")
+    assert done.returncode == 0, done.stderr
+    with remora.open_volume(uri) as mirror, mirror.claim():
+        assert mirror.info.transports == {remora.Transport.TCP}
+        assert mirror.repair() == remora.RepairReport(1, 0, 0, 0, ())
+        lose_a_copy(uri)
+        mirror.write(0, b"two copies again")
+        assert mirror.groups[0].copies == 1
+
+        def stop_after_the_first(done, _all):
+            if done != 0:
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):  # the second MiB would follow days later
+            mirror.repair(bytes_per_second=1, progress=stop_after_the_first)
+        assert mirror.groups[0].copies == 1
+        told: list[tuple[int, int]] = []
+        report = mirror.repair(progress=lambda done, of_all: told.append((done, of_all)))
+        assert (report.groups, report.copies_made, report.bytes_copied) == (1, 1, size)
+        assert report.left == () and mirror.groups[0].copies == 2
+        assert told[-1] == (size, size)
+        assert mirror.read(0, 16) == b"two copies again"
+
+
+def test_what_is_not_repaired(mirror_uri, volume):
+    with pytest.raises(remora.UnsupportedError, match="one copy"):
+        volume.repair()
+    with remora.open_volume(mirror_uri) as mirror:
+        with pytest.raises(remora.InvalidArgumentError, match="no claim of the volume"):
+            mirror.repair()
+        with mirror.claim(), pytest.raises(remora.InvalidArgumentError) as caught:
+            mirror.repair(groups_at_once=65)
+        assert caught.value.subject == "groups_at_once"
+    with pytest.raises(remora.ClosedError):
+        mirror.repair()
+
+
 def test_a_server_that_goes(runtime):
     """Other groups continue, also in a volume that is opened later."""
     made = Cluster(tempfile.mkdtemp(dir=runtime))

@@ -27,13 +27,13 @@ from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
 from .queue import Queue
 from .region import Region
-from .types import (DrainState, Lifetime, RegionInfo, Removal, Rights, ServerInfo, SessionInfo,
-                    Transport, VolumeGroup, VolumeInfo)
+from .types import (DrainState, Lifetime, RegionInfo, Removal, RepairReport, Rights, ServerInfo,
+                    SessionInfo, Transport, VolumeGroup, VolumeInfo)
 from .volume import Claim, Volume, open_volume
 
 __all__ = ["AsyncQueue", "Claim", "Client", "Completion", "DrainState", "Lifetime", "Queue",
-           "Region", "RegionInfo", "Removal", "Rights", "ServerInfo", "SessionInfo", "Transport",
-           "Volume", "VolumeGroup", "VolumeInfo", "connect", "open_volume", *_errors]
+           "Region", "RegionInfo", "Removal", "RepairReport", "Rights", "ServerInfo", "SessionInfo",
+           "Transport", "Volume", "VolumeGroup", "VolumeInfo", "connect", "open_volume", *_errors]
 
 #: The version of libremora.so.0.
 __version__ = _text(_lib.remora_version())

@@ -6,9 +6,9 @@ import dataclasses
 import enum
 from typing import Any
 
-from ._native import text
+from ._native import NULL, text
 
-__all__ = ["DrainState", "Lifetime", "RegionInfo", "Removal", "Rights", "ServerInfo",
+__all__ = ["DrainState", "Lifetime", "RegionInfo", "Removal", "RepairReport", "Rights", "ServerInfo",
            "SessionInfo", "Transport", "VolumeGroup", "VolumeInfo"]
 
 
@@ -194,9 +194,12 @@ class VolumeGroup:
     #: The name of its server in the cluster.
     server: str
     region: str
-    #: AUTO: it is not open, or not known.
+    #: AUTO: it is not open. Of a claimed mirror: RDMA where any of its servers is reached over it.
     transport: Transport
     connected: bool
+    #: That are equal; of a mirror that is not claimed: as its record was. Fewer than
+    #: VolumeInfo.copies: Volume.repair() makes the others.
+    copies: int
     #: Why it is not open, where the volume is open with `partial`; "": it is open.
     error: str
 
@@ -205,4 +208,26 @@ class VolumeGroup:
         """Of a `remora_volume_group` that a call has filled in."""
         return cls(index=group.index, server=text(group.server), region=text(group.region),
                    transport=Transport(group.transport), connected=bool(group.connected),
-                   error=text(group.error))
+                   copies=group.copies, error=text(group.error))
+
+
+@dataclasses.dataclass(frozen=True)
+class RepairReport:
+    """What Volume.repair() has done."""
+
+    #: That were looked at.
+    groups: int
+    copies_made: int
+    bytes_copied: int
+    #: Which no group used any more.
+    regions_removed: int
+    #: What could not be done, a sentence each. Empty: all is done.
+    left: tuple[str, ...]
+
+    @classmethod
+    def of(cls, report: Any, left: Any) -> RepairReport:
+        """Of a `remora_volume_repair_report` and a text that a call has filled in."""
+        sentences: tuple[str, ...] = () if left == NULL else tuple(text(left).splitlines())
+        return cls(groups=report.groups, copies_made=report.copies_made,
+                   bytes_copied=report.bytes_copied, regions_removed=report.regions_removed,
+                   left=sentences)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import types
+from typing import Callable
 
 from . import errors
-from ._native import NULL, Handle, check, ffi, lib, nanoseconds, new_error, sized
+from ._native import NULL, Handle, check, ffi, lib, nanoseconds, new_error, place, sized
 from .client import open_engine
 from .memory import Memory
-from .types import Rights, Transport, VolumeGroup, VolumeInfo
+from .types import RepairReport, Rights, Transport, VolumeGroup, VolumeInfo
 
 __all__ = ["Claim", "Volume", "open_volume"]
+
+#: How often a repair tells how far it has come.
+PROGRESS_S = 0.1
 
 
 def open_volume(uri: str, rights: Rights = Rights.ALL, *, transport: Transport = Transport.AUTO,
@@ -87,7 +92,8 @@ class Volume(Memory):
 
     Without a claim all but reads and flush() is NoRightError; once another client has taken the
     claim, AccessRefusedError with Reason.FENCED. Other clients' reads are BusyError while a claim is
-    `exclusive`. An operation may take 3 s more for each server that does not answer.
+    `exclusive`. An operation may take 3 s more for each server that does not answer. repair() makes
+    the copies anew that the mirror has lost.
     """
 
     def __init__(self, uri: str, engine: Handle, handle: Handle, spin_ns: int) -> None:
@@ -147,6 +153,51 @@ class Volume(Memory):
         where the claim ends by itself after 10 s."""
         error = new_error()
         check(self._ask("release", error), error)
+
+    def repair(self, *, bytes_per_second: int = 0, groups_at_once: int = 4, zones_at_once: int = 4,
+               step_deadline: float = 30.0,
+               progress: Callable[[int, int], None] | None = None) -> RepairReport:
+        """Makes the copies anew that a claimed mirror has lost, on servers with room, and removes
+        regions that no group uses. Operations of other threads and tasks go on meanwhile. The client
+        needs the right to create regions.
+
+        bytes_per_second: of all copies together; 0: no limit. groups_at_once, zones_at_once: groups,
+        and MiB of each of them, that are copied at once, 1 to 64. step_deadline: of each step that
+        waits for servers or the store. progress: called with the bytes that are copied, and those of
+        the whole work as far as it is known, ten times a second, by the thread that calls repair().
+
+        Blocks until all is done that can be done: `left` of the report has the rest, such as a server
+        that has no room. Ctrl-C, or an exception of `progress`, ends it: complete copies stay, the
+        others are removed. In asyncio: `await asyncio.to_thread(volume.repair)`. Errors:
+        InvalidArgumentError (not claimed, an option), UnsupportedError (a striped volume),
+        StaleRegionError (another client has claimed it); those of the servers and of the store."""
+        options, report = sized("remora_volume_repair_options"), sized("remora_volume_repair_report")
+        error, left, watched = new_error(), place("text"), ffi.new("remora_py_repair*")
+        options.bytes_per_second_max = bytes_per_second
+        options.step_deadline_ns = max(nanoseconds(step_deadline), 1)  # 0 is a default of the library
+        options.groups_at_once = groups_at_once
+        options.zones_at_once = zones_at_once
+
+        def run() -> int:
+            lib.remora_py_watch_repair(watched, options)  # here: the thread keeps both alive
+            code: int = self._handle.call(lib.remora_volume_repair, options, report, left, error)
+            return code
+
+        # In a thread of its own: a signal handler of Python runs in the main thread, between its calls.
+        with concurrent.futures.ThreadPoolExecutor(1, "remora-repair") as worker:
+            running = worker.submit(run)
+            try:
+                ended = False
+                while not ended:
+                    concurrent.futures.wait([running], PROGRESS_S)
+                    ended = running.done()  # before the look: the last one is at the end
+                    if progress is not None:
+                        done = lib.remora_py_repaired(watched)
+                        progress(done, lib.remora_py_to_repair(watched))
+            finally:
+                lib.remora_py_stop_repair(watched)
+        check(running.result(), error)
+        return RepairReport.of(report, left[0])
 
     @property
     def claimed(self) -> bool:

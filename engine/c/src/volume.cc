@@ -11,7 +11,10 @@
 
 #include <remora/c/volume.h>
 #include <remora/volume/cluster.h>
+#include <remora/volume/maintenance.h>
+#include <remora/volume/management.h>
 #include <remora/volume/open_store.h>
+#include <remora/volume/remedy.h>
 #include <remora/volume/uri.h>
 #include <remora/volume/volume.h>
 
@@ -108,6 +111,65 @@ Result<volume::ClaimOptions> to_claim_options(const remora_volume_claim_options&
   return to;
 }
 
+Result<volume::MaintenanceOptions> to_repair_options(const remora_volume_repair_options& from,
+                                                     Operation operation) {
+  constexpr std::uint32_t kZonesAtOnceMax = 64;
+  if (from.groups_at_once > volume::kGroupsAtOnceMax)
+    return wrong_field(operation, "groups_at_once").with_limit(from.groups_at_once, 64);
+  if (from.zones_at_once > kZonesAtOnceMax)
+    return wrong_field(operation, "zones_at_once").with_limit(from.zones_at_once, kZonesAtOnceMax);
+  volume::MaintenanceOptions to;
+  to.bytes_per_second_max = from.bytes_per_second_max;
+  if (from.step_deadline_ns != 0) to.step_limit = duration(from.step_deadline_ns);
+  if (from.groups_at_once != 0) to.groups_at_once = from.groups_at_once;
+  if (from.zones_at_once != 0) to.zones_at_once = from.zones_at_once;
+  if (from.on_progress != nullptr)
+    to.progress = [call = from.on_progress,
+                   context = from.context](const volume::MaintenanceProgress& now) {
+      const remora_volume_progress told{.size = sizeof(remora_volume_progress),
+                                        .work = now.work.c_str(),
+                                        .done_bytes = now.done_bytes,
+                                        .all_bytes = now.all_bytes};
+      try {
+        call(context, &told);
+      } catch (...) {
+        // A handler must not throw; what it has thrown does not concern the copies.
+      }
+    };
+  if (from.should_stop != nullptr)
+    to.stop = [call = from.should_stop, context = from.context] {
+      try {
+        return call(context) != 0;
+      } catch (...) {
+        return true;  // as above; the program can tell by kCancelled
+      }
+    };
+  return to;
+}
+
+/// With its detail, which the error alone has no place for.
+std::string text_of(const volume::Failure& failure) {
+  std::string text = failure.detail.empty() ? "" : failure.detail + ": ";
+  text.append(failure.error.message());
+  if (const auto remedy = volume::remedy(failure.error); !remedy.empty())
+    text.append("; ").append(remedy);
+  return text;
+}
+
+Status give_report(const volume::MaintenanceReport& from, remora_volume_repair_report* report,
+                   char** left, Operation operation) {
+  fill(report, remora_volume_repair_report{.size = 0,
+                                           .groups = from.groups,
+                                           .copies_made = from.members_added,
+                                           .bytes_copied = from.bytes_copied,
+                                           .regions_removed = from.regions_removed,
+                                           .left_count = from.left.size()});
+  if (left == nullptr || from.left.empty()) return {};
+  std::string text;
+  for (const std::string& each : from.left) text.append(each).append("\n");
+  return hand_over_text(text, left, nullptr, operation);
+}
+
 remora_volume_info to_volume_info(const volume::Volume& volume) {
   const volume::VolumeRecord& record = volume.record();
   remora_volume_info to{};
@@ -131,6 +193,7 @@ remora_volume_group to_group(const volume::GroupState& group) noexcept {
   to.index = group.index;
   to.transport = static_cast<std::int32_t>(group.transport);
   to.connected = group.connected ? 1 : 0;
+  to.copies = static_cast<std::int32_t>(group.copies);
   copy_text(to.server, group.server);
   copy_text(to.region, group.region);
   copy_text(to.error, group.error);
@@ -227,6 +290,31 @@ int remora_volume_release(const remora_volume* volume, remora_error* error) noex
 
 int remora_volume_claimed(const remora_volume* volume) noexcept {
   return is_live(volume) && volume->object.claimed() ? 1 : 0;
+}
+
+int remora_volume_repair(const remora_volume* volume, const remora_volume_repair_options* options,
+                         remora_volume_repair_report* report, char** left,
+                         remora_error* error) noexcept {
+  Call call{"remora_volume_repair", error};
+  remora_volume_repair_options given{};
+  call.on(volume);
+  if (options != nullptr) call.copies(options, given, "options: its size");
+  call.fills_any(report, "report");
+  if (left != nullptr) call.into(left, "left");
+  // Also where another argument is wrong: the caller frees it in any case.
+  if (left != nullptr && remora::c::is_aligned(left)) *left = nullptr;
+  std::string failed;
+  const int code = call.run([&]() -> Status {
+    remora::c::fill(report, remora_volume_repair_report{});
+    const auto wanted = remora::c::to_repair_options(given, call.operation());
+    if (!wanted) return wanted.error();
+    const auto done = remora::volume::repair_claimed(volume->object, *wanted);
+    if (done) return remora::c::give_report(*done, report, left, call.operation());
+    failed = remora::c::text_of(done.error());
+    return done.error().error;
+  });
+  if (!failed.empty()) remora::c::replace_message(failed, error);
+  return code;
 }
 
 int remora_volume_read(const remora_volume* volume, uint64_t offset, void* into, size_t length,

@@ -105,13 +105,54 @@ typedef struct remora_volume_claim_options {
   uint32_t exclusive;    ///< 1: no other client reads it meanwhile; then writes take less time
 } remora_volume_claim_options;
 
+/// How far a repair has come.
+typedef struct remora_volume_progress {
+  size_t size;       ///< bytes that the library has filled in
+  const char* work;  ///< "group 3 on s4, 12 of 64 MiB"; valid during the call
+  uint64_t done_bytes;
+  uint64_t all_bytes;  ///< of the whole work, as far as it is known
+} remora_volume_progress;
+
+/// Called after each MiB of a copy, by the threads that copy, one call at a time. It must not
+/// throw, claim or release the volume, nor free it.
+typedef void (*remora_volume_progress_handler)(void* context,
+                                               const remora_volume_progress* progress);
+/// Asked before each MiB is copied, and twenty times a second while a copy waits for the bandwidth;
+/// not while a server does not answer. Not 0: the repair ends with REMORA_CANCELLED. The rules are
+/// those of remora_volume_progress_handler.
+typedef int (*remora_volume_stop_handler)(void* context);
+
+/// How a mirror is repaired. Fields that are 0 or NULL have their defaults.
+typedef struct remora_volume_repair_options {
+  size_t size;                    ///< sizeof(remora_volume_repair_options)
+  uint64_t bytes_per_second_max;  ///< of all copies together; 0: no limit
+  uint64_t step_deadline_ns;      ///< of each step that waits for servers or the store; 0: 30 s
+  remora_volume_progress_handler on_progress;
+  remora_volume_stop_handler should_stop;
+  void* context;            ///< passed to both
+  uint32_t groups_at_once;  ///< whose copies are made at once, 1 to 64; 0: 4
+  uint32_t zones_at_once;   ///< MiB of a group that are copied at once, 1 to 64; 0: 4
+} remora_volume_repair_options;
+
+/// What a repair has done.
+typedef struct remora_volume_repair_report {
+  size_t size;      ///< sizeof(remora_volume_repair_report), set by the caller
+  uint64_t groups;  ///< that were looked at
+  uint64_t copies_made;
+  uint64_t bytes_copied;
+  uint64_t regions_removed;  ///< which no group used any more
+  uint64_t left_count;       ///< what could not be done; 0: all is done
+} remora_volume_repair_report;
+
 /// A group as this process has it open. Of a mirror, `server` and `region` are those that are read.
 typedef struct remora_volume_group {
   uint32_t index;
-  int32_t transport;  ///< of remora_transport; REMORA_TRANSPORT_AUTO: not open, or not known
+  int32_t transport;  ///< of remora_transport; REMORA_TRANSPORT_AUTO: not open. Of a claimed
+                      ///< mirror: REMORA_TRANSPORT_RDMA where any of its servers is reached over it
   int32_t connected;  ///< as remora_region_connected()
-  int32_t reserved;
-  char server[72];  ///< the name of its server in the cluster
+  int32_t copies;     ///< that are equal; of a mirror that is not claimed: as its record was. Fewer
+                      ///< than remora_volume_info.copies: a repair makes the others
+  char server[72];    ///< the name of its server in the cluster
   char region[72];
   char error[512];  ///< why it is not open, where the volume is open with `partial`
 } remora_volume_group;
@@ -172,6 +213,20 @@ REMORA_C_EXPORT int remora_volume_release(const remora_volume* volume,
                                           remora_error* error) REMORA_C_NOEXCEPT;
 /// 1 while this handle has the claim, and has not noticed another client's. Sends nothing.
 REMORA_C_EXPORT int remora_volume_claimed(const remora_volume* volume) REMORA_C_NOEXCEPT;
+/// Makes the copies anew that a claimed mirror has lost, on servers with room, and removes regions
+/// that no group uses. Operations and queues go on meanwhile; each group pauses for a moment when a
+/// copy comes in. The client needs the right to create regions. `options` and `report` may be NULL.
+/// `left` may be NULL; it gets a text with a sentence for each thing that could not be done, one a
+/// line, to be freed by remora_free(), or NULL. REMORA_OK also then: a server that has no room is
+/// no error. Blocks: requests to each server of the cluster, and the copies. Errors:
+/// REMORA_CANCELLED (`should_stop`; complete copies stay, the others are removed);
+/// REMORA_INVALID_ARGUMENT (not claimed, a field); REMORA_UNSUPPORTED (a striped volume);
+/// REMORA_STALE_REGION (another client has claimed it); those of the servers and of the store. A
+/// repair that has failed may be repeated.
+REMORA_C_EXPORT int remora_volume_repair(const remora_volume* volume,
+                                         const remora_volume_repair_options* options,
+                                         remora_volume_repair_report* report, char** left,
+                                         remora_error* error) REMORA_C_NOEXCEPT;
 
 /// The synchronous operations. `offset`: bytes from the start of the volume; `length`: 1 byte to
 /// the whole volume. They block until done, at most `deadline_ns` (0: that of the volume) plus two
