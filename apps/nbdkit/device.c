@@ -28,8 +28,11 @@ static void on_event(void* context, const remora_volume_event* event) {
   else
     nbdkit_error(
         "the mirror goes on without copies: that of group %u on %s: %s; 'remora volume stat' shows "
-        "all; 'remora volume repair' makes them anew when nbdkit has ended",
-        event->group, event->server, why);
+        "all; %s",
+        event->group, event->server, why,
+        device->repairs ? "they are made anew where a server has room"
+                        : "'remora volume repair' makes them anew when nbdkit has ended");
+  repairer_wake(device->repairer);
 }
 
 /// Requests need not know: the library uses the other copies.
@@ -98,6 +101,16 @@ static void on_log(void* context, int level, uint64_t at_ns, const char* text, s
     nbdkit_debug("%s", text);
 }
 
+/// The device is opened once more afterwards, and these lines come again.
+static void on_log_of_probe(void* context, int level, uint64_t at_ns, const char* text,
+                            size_t length) {
+  (void)context;
+  (void)level;
+  (void)at_ns;
+  (void)length;
+  nbdkit_debug("%s", text);
+}
+
 static int open_engine(Device* device, const Options* options, uint64_t connect_for_ns,
                        remora_error* error) {
   remora_engine_options given;
@@ -130,9 +143,11 @@ static int open_memory(Device* device, const Options* options, remora_error* err
 /// Of a mirror that is to be written.
 static int claim(Device* device, const Options* options, remora_error* error) {
   if (!atomic_load(&device->mirror)) {
-    if (!options->steal && !options->exclusive) return REMORA_OK;
+    if (!options->steal && !options->exclusive && options->repair_bytes_per_second == 0)
+      return REMORA_OK;
     (void)snprintf(error->message, sizeof error->message,
-                   "steal= and exclusive= are for mirrors, which '%s' is not", device->memory.name);
+                   "steal=, exclusive= and repair-bandwidth= are for mirrors, which '%s' is not",
+                   device->memory.name);
     return REMORA_INVALID_ARGUMENT;
   }
   if (options->readonly) return REMORA_OK;
@@ -141,6 +156,15 @@ static int claim(Device* device, const Options* options, remora_error* error) {
   const int code = remora_volume_claim(device->memory.volume, &wanted, error);
   device->claimed = code == REMORA_OK;
   return code;
+}
+
+/// Of a mirror that was claimed. Returns 0, or -1: nbdkit has the message.
+static int start_repairs(Device* device, const Options* options) {
+  if (!device->claimed || !device->repairs) return 0;
+  const RepairerOptions wanted = {.memory = &device->memory,
+                                  .bytes_per_second_max = options->repair_bytes_per_second,
+                                  .degraded = &device->degraded};
+  return repairer_start(device->repairer, &wanted);
 }
 
 static void release(Device* device) {
@@ -174,13 +198,17 @@ static void describe(Device* device) {
                    remora_region_transport_reason(memory->region));
 }
 
-static int open_within(Device* device, const Options* options, uint64_t connect_for_ns) {
+static int open_within(Device* device, const Options* options, uint64_t connect_for_ns,
+                       remora_log_handler log) {
   remora_error error = {.size = sizeof error};
   device->reconnect_for_ns = options->reconnect_for_ns;
-  (void)remora_set_log_handler(on_log, NULL, REMORA_LOG_INFO, NULL);
+  device->repairs = options->repair && !options->readonly;
+  (void)remora_set_log_handler(log, NULL, REMORA_LOG_INFO, NULL);
   device->order = write_order_create();
-  int code = device->order != NULL ? open_engine(device, options, connect_for_ns, &error)
-                                   : REMORA_OUT_OF_MEMORY;
+  device->repairer = repairer_create();
+  const bool has_memory = device->order != NULL && device->repairer != NULL;
+  int code =
+      has_memory ? open_engine(device, options, connect_for_ns, &error) : REMORA_OUT_OF_MEMORY;
   if (code == REMORA_OK) code = open_memory(device, options, &error);
   if (code == REMORA_OK) code = claim(device, options, &error);
   if (code != REMORA_OK) {
@@ -195,17 +223,23 @@ static int open_within(Device* device, const Options* options, uint64_t connect_
 
 int device_open(Device* device, const Options* options) {
   const uint64_t longest_ns = UINT64_C(10000000000);
-  return open_within(
-      device, options,
-      options->reconnect_for_ns < longest_ns ? options->reconnect_for_ns : longest_ns);
+  const uint64_t connect_for_ns =
+      options->reconnect_for_ns < longest_ns ? options->reconnect_for_ns : longest_ns;
+  if (open_within(device, options, connect_for_ns, on_log) != 0) return -1;
+  if (start_repairs(device, options) == 0) return 0;
+  device_close(device);
+  return -1;
 }
 
 void device_close(Device* device) {
+  if (device->repairer != NULL) repairer_stop(device->repairer);
   release(device);
   memory_close(&device->memory);
   remora_engine_free(device->engine);
+  repairer_free(device->repairer);  // handlers of the volume have used it
   write_order_free(device->order);
   device->engine = NULL;
+  device->repairer = NULL;
   device->order = NULL;
   (void)remora_set_log_handler(NULL, NULL, REMORA_LOG_WARNING, NULL);
 }
@@ -219,7 +253,7 @@ int device_probe(const Options* options) {
   if (child == 0) {
     Device device;
     memset(&device, 0, sizeof device);
-    const int opened = open_within(&device, options, 0);
+    const int opened = open_within(&device, options, 0, on_log_of_probe);
     if (opened == 0) device_close(&device);
     _exit(opened == 0 ? 0 : 1);
   }

@@ -19,17 +19,20 @@
 
 #include "memory.h"
 #include "options.h"
+#include "repairer.h"
 #include "write_order.h"
 
 typedef struct Device {
   remora_engine* engine;
   Memory memory;
-  WriteOrder* order;  ///< of the writes of all connections
+  WriteOrder* order;   ///< of the writes of all connections
+  Repairer* repairer;  ///< of a mirror that is claimed; for all others it does not run
   uint64_t reconnect_for_ns;
   char description[256];
   bool claimed;                 ///< a mirror; does not change while there are connections
+  bool repairs;                 ///< lost copies of a claimed mirror are made anew
   atomic_bool mirror;           ///< losses of servers are its own matter
-  atomic_bool degraded;         ///< the log says that a copy is gone
+  atomic_bool degraded;         ///< the log says that a copy is gone; until all are there again
   atomic_bool interrupted;      ///< a session may not be connected
   atomic_bool ended;            ///< a session, or the claim, has ended for good
   atomic_uint_least64_t known;  ///< codes of failures that the log has, one bit each

@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -16,7 +17,6 @@ static int open_region(Memory* memory, const remora_engine* engine, const Memory
   if (code != REMORA_OK) return code;
   memory->size_bytes = info.size_bytes;
   memory->block_bytes = info.block_bytes;
-  memory->transports = 1U << (unsigned)remora_region_transport(memory->region);
   memory->rights = remora_region_rights(memory->region);
   memory->copies = 1;
   memcpy(memory->name, info.name, sizeof memory->name);
@@ -36,7 +36,6 @@ static int open_volume(Memory* memory, const remora_engine* engine, const Memory
   if (code != REMORA_OK) return code;
   memory->size_bytes = info.size_bytes;
   memory->block_bytes = info.block_bytes;
-  memory->transports = info.transports;
   memory->rights = info.rights;
   memory->copies = info.copies;
   memcpy(memory->name, info.name, sizeof memory->name);
@@ -84,6 +83,24 @@ int memory_flush(const Memory* memory, remora_error* error) {
 bool memory_connected(const Memory* memory) {
   if (memory->volume != NULL) return remora_volume_connected(memory->volume) != 0;
   return remora_region_connected(memory->region) != 0;
+}
+
+uint32_t memory_transports(const Memory* memory) {
+  if (memory->volume == NULL) return 1U << (unsigned)remora_region_transport(memory->region);
+  remora_volume_info info = {.size = sizeof info};
+  return remora_volume_info_of(memory->volume, &info, NULL) == REMORA_OK ? info.transports : 0;
+}
+
+bool memory_lacks_copies(const Memory* memory) {
+  size_t count = 0;
+  if (remora_volume_groups(memory->volume, NULL, 0, &count, NULL) != REMORA_OK) return true;
+  remora_volume_group* const groups = calloc(count, sizeof *groups);
+  if (groups == NULL) return true;  // the library knows it
+  size_t found = count;
+  bool lacks = remora_volume_groups(memory->volume, groups, count, &found, NULL) != REMORA_OK;
+  for (size_t i = 0; i < count && !lacks; ++i) lacks = groups[i].copies < (int64_t)memory->copies;
+  free(groups);
+  return lacks;
 }
 
 int memory_settled(const Memory* memory, uint64_t deadline_ns) {

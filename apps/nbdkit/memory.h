@@ -14,7 +14,6 @@ typedef struct Memory {
   remora_volume* volume;
   uint64_t size_bytes;
   uint64_t block_bytes;
-  uint32_t transports;  ///< bit 1 << remora_transport for each that it uses
   uint32_t rights;
   uint32_t copies;  ///< of each byte; more than 1: a mirror
   char name[72];
@@ -45,6 +44,10 @@ int memory_zero(const Memory* memory, uint64_t offset, uint64_t length, remora_e
 int memory_flush(const Memory* memory, remora_error* error);
 
 bool memory_connected(const Memory* memory);
+/// Bit 1 << remora_transport for each that it uses at the moment; 0: not known.
+uint32_t memory_transports(const Memory* memory);
+/// Whether a group of a claimed mirror has fewer copies than the mirror shall have.
+bool memory_lacks_copies(const Memory* memory);
 int memory_settled(const Memory* memory, uint64_t deadline_ns);
 /// Of a mirror, a depth beyond that of its queues becomes the greatest one.
 int memory_queue(const Memory* memory, size_t depth, remora_queue** queue);

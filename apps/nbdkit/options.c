@@ -46,6 +46,18 @@ static int parse_count(const char* key, const char* value, unsigned most, unsign
   return 0;
 }
 
+/// A number of bytes as nbdkit itself takes it: 100M.
+static int parse_bytes(const char* key, const char* value, uint64_t* bytes) {
+  const int64_t found = nbdkit_parse_size(value);
+  if (found == -1) return -1;
+  if (found == 0) {
+    nbdkit_error("%s=%s: has to be at least 1; without %s= there is no limit", key, value, key);
+    return -1;
+  }
+  *bytes = (uint64_t)found;
+  return 0;
+}
+
 static int set_key_file(Options* options, const char* value) {
   char* const path = nbdkit_absolute_path(value);  // nbdkit changes its folder later
   if (path == NULL) return -1;
@@ -83,6 +95,9 @@ int set_option(Options* options, const char* key, const char* value) {
   if (strcmp(key, "readonly") == 0) return parse_flag(value, &options->readonly);
   if (strcmp(key, "steal") == 0) return parse_flag(value, &options->steal);
   if (strcmp(key, "exclusive") == 0) return parse_flag(value, &options->exclusive);
+  if (strcmp(key, "repair") == 0) return parse_flag(value, &options->repair);
+  if (strcmp(key, "repair-bandwidth") == 0)
+    return parse_bytes(key, value, &options->repair_bytes_per_second);
   nbdkit_error("unknown parameter '%s': see nbdkit remora --help", key);
   return -1;
 }
@@ -92,8 +107,14 @@ int check_options(const Options* options) {
     nbdkit_error("the parameter uri=remora://HOST/REGION is missing, or that of a volume");
     return -1;
   }
-  if (options->readonly && (options->steal || options->exclusive)) {
-    nbdkit_error("readonly=true claims nothing: leave out steal= and exclusive=");
+  const bool limited = options->repair_bytes_per_second != 0;
+  if (options->readonly && (options->steal || options->exclusive || limited)) {
+    nbdkit_error(
+        "readonly=true claims nothing: leave out steal=, exclusive= and repair-bandwidth=");
+    return -1;
+  }
+  if (limited && !options->repair) {
+    nbdkit_error("repair-bandwidth= is the limit of repair=true, and repair=false is given");
     return -1;
   }
   return 0;

@@ -14,8 +14,10 @@ typedef struct Options {
   unsigned depth;  ///< of the queue of a connection
   unsigned lanes;
   bool readonly;
-  bool steal;      ///< of a mirror: takes the claim of another client
-  bool exclusive;  ///< of a mirror: no other client reads it
+  bool steal;                        ///< of a mirror: takes the claim of another client
+  bool exclusive;                    ///< of a mirror: no other client reads it
+  bool repair;                       ///< of a mirror: makes lost copies anew
+  uint64_t repair_bytes_per_second;  ///< of all these copies together; 0: no limit
 } Options;
 
 /// Sets one parameter. `value` lives as long as the plugin. Returns 0, or -1: the value is wrong,

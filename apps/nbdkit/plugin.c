@@ -16,7 +16,8 @@ static Options options = {.client = "nbdkit",
                           .deadline_ns = UINT64_C(10000000000),
                           .reconnect_for_ns = UINT64_C(30000000000),
                           .depth = 64,
-                          .lanes = 1};
+                          .lanes = 1,
+                          .repair = true};
 static Device device;
 
 static void unload(void) { free_options(&options); }
@@ -81,10 +82,10 @@ static int can_multi_conn(void* handle) {
   return 1;
 }
 
-/// Over tcp and shm zeroes are not sent as bytes. The transports of a mirror are not known.
+/// Over tcp and shm zeroes are not sent as bytes. A mirror that is read only may not know yet.
 static int zero_is_fast(void* handle) {
   (void)handle;
-  const uint32_t transports = device.memory.transports;
+  const uint32_t transports = memory_transports(&device.memory);
   return transports != 0 && (transports & (1U << REMORA_TRANSPORT_RDMA)) == 0 ? 1 : 0;
 }
 
@@ -138,7 +139,9 @@ static struct nbdkit_plugin plugin = {
         "lanes=1                   data paths to the server, 1 to 8\n"
         "readonly=true             ask for the right to read alone; claim no mirror\n"
         "steal=true                of a mirror: take the claim of another client\n"
-        "exclusive=true            of a mirror: no other client reads it",
+        "exclusive=true            of a mirror: no other client reads it\n"
+        "repair=false              of a mirror: make no lost copies anew\n"
+        "repair-bandwidth=100M     of a mirror: bytes that these copies take in a second",
     .unload = unload,
     .dump_plugin = dump_plugin,
     .config = config,

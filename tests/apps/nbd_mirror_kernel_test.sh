@@ -58,7 +58,7 @@ registered() { "$remora" cluster status "$cluster" --json 2>/dev/null | jq -e "[
 # --- the device ---------------------------------------------------------------------------------------
 attach() {
   rm -f "$socket"
-  nbdkit --foreground --unix "$socket" "$plugin" "$disk" "$@" deadline=60s >"$work/nbdkit.log" 2>&1 &
+  nbdkit --foreground --unix "$socket" "$plugin" "$disk" "$@" repair=false deadline=60s >"$work/nbdkit.log" 2>&1 &
   nbdkit=$!
   pids+=("$nbdkit")
   is "nbdkit has claimed the mirror" eventually test -S "$socket"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A mirror as a block device: its claim, a file system that is written while one of its two servers is
-# killed, and another client that takes the claim.
+# killed, copies that are made anew, and another client that takes the claim.
 # shellcheck disable=SC2317,SC2119  # functions are called by eventually and is
 # shellcheck source=tests/apps/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -17,16 +17,18 @@ disk=$cluster/disk
 cd "$work" || exit 1
 
 declare -A pid_of
-for name in s1 s2; do
-  cat >"$work/$name.yaml" <<YAML
+start_member() {
+  cat >"$work/$1.yaml" <<YAML
 listen: {address: 127.0.0.1, port: 0}
 transports: {rdma: off, shm: off, tcp: required}
 pool: {size: 32MiB, piece: 4MiB, huge_pages: never}
-cluster: {server: $name, file: $work/cluster.json}
+cluster: {server: $1, file: $work/cluster.json}
 YAML
-  start_server "$work/$name.yaml"
-  pid_of[$name]=$server
-done
+  start_server "$work/$1.yaml"
+  pid_of[$1]=$server
+}
+start_member s1
+start_member s2
 both() { "$remora" cluster status "$cluster" --json 2>/dev/null | jq -e '[.servers[].name] == ["s1", "s2"]' >/dev/null; }
 is "both servers are registered" eventually both
 run 0 "a mirror" "$remora" volume create "$disk" --size 16MiB --group 8MiB --width 2 --kind mirror:2
@@ -52,6 +54,9 @@ stop_nbdkit() {
   same "$ended_with" 0
 }
 logged() { grep -qE -- "$1" "$work/nbdkit.log"; }
+times_logged() { grep -cE -- "$1" "$work/nbdkit.log"; }
+# Up to 40 s: a dead server stays registered for ten, and nbdkit tries it again for ten.
+patiently() { eventually "$@" || eventually "$@"; }
 # bad NAME PATTERN PARAMETER...: nbdkit ends at once, and says why.
 bad() {
   run 1 "$1" nbdkit --foreground --unix "$work/bad.sock" "$plugin" "$disk" "${@:3}"
@@ -74,6 +79,9 @@ writer_is() { [[ $("$remora" volume stat "$disk" --json | jq -r .writer) == "$1"
 # --- the claim --------------------------------------------------------------------------------------
 bad "a reader with a claim" 'readonly=true claims nothing' readonly=true steal=true
 bad "an exclusive reader" 'readonly=true claims nothing' readonly=true exclusive=yes
+bad "a reader that repairs" 'readonly=true claims nothing' readonly=true repair-bandwidth=1M
+bad "a limit of nothing" 'repair-bandwidth= is the limit of repair=true' repair=false repair-bandwidth=1M
+bad "no bandwidth" 'repair-bandwidth=0: has to be at least 1' repair-bandwidth=0
 is "another client has the claim" claim_it
 bad "a claim that is held" "$(jq -r .writer "$work/claim.json").*steal=true takes the claim, readonly=true needs none"
 start_nbdkit readonly=true
@@ -89,11 +97,12 @@ truncate -s 16M image
 mkfs.ext4 -q image
 printf 'a line\n' >line
 debugfs -w -R 'write line line' image >debugfs.out 2>&1
-start_nbdkit exclusive=true
+start_nbdkit exclusive=true repair=false
 bad "a second nbdkit" 'steal=true takes the claim'
 run 0 "nbdinfo" nbdinfo --json --no-content "$nbd"
 json "size and flags" '.exports[0] | .["export-size"] == 16777216 and .can_multi_conn and
   .can_flush and .can_fua and (.is_read_only | not) and .block_size_preferred == 4096'
+json "over tcp no zeroes travel" '.exports[0] | .can_trim and .can_fast_zero'
 # Writes are in flight when the server ends, and come after it.
 script=$(cat <<'PYTHON'
 import os
@@ -129,6 +138,23 @@ run 0 "nbdcopy of the file system" nbdcopy "$nbd" copy
 is "it has the same bytes" cmp image copy
 run 0 "e2fsck" e2fsck -f -n copy
 is "its file is there" same "$(debugfs -R 'cat line' copy 2>/dev/null)" "a line"
+is "nbdkit ends without s2" stop_nbdkit
+
+# --- copies that are made anew ----------------------------------------------------------------------
+start_nbdkit exclusive=true repair-bandwidth=64M
+degraded='disk: claimed, but copies are missing, in 2 of its 2 groups'
+is "the log says that copies are missing at the start" eventually logged "$degraded"
+is "once" same "$(times_logged "$degraded")" 1
+is "and that no server has room" patiently logged 'disk: copies are missing, and are made as .*: no server has'
+start_member s3
+is "copies are made on a server that comes" patiently logged 'disk: all its copies are there again: 2 made, 16 MiB'
+is "the log says when they began" same "$(times_logged 'disk: missing copies are made anew')" 1
+is "and once what was in the way" same "$(times_logged 'disk: copies are missing, and are made')" 1
+run 0 "stat" "$remora" volume stat "$disk" --json
+json "each group has its copies" 'all(.group_states[]; .state == "ok") and
+  ([.members[].server] | sort == ["s1", "s1", "s3", "s3"])'
+run 0 "nbdcopy beside new copies" nbdcopy "$nbd" beside
+is "it has the same bytes" cmp image beside
 
 # --- a writer that is replaced ----------------------------------------------------------------------
 # fails ERRNO...: a request fails with one of them, over a new connection.
