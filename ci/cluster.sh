@@ -11,7 +11,7 @@ usage() {
   cat <<'USAGE'
 usage: ci/cluster.sh --bin BUILD_TREE [--file-store] [FILE]
 
-  --bin         build tree or folder that holds remora-server and remora
+  --bin         build tree or folder that holds remora-server and remora, built with volumes: not build/quickstart
   --file-store  a file in place of etcd
   FILE          what is stored (default: the C++ compiler proper, some 30 MiB)
 USAGE

@@ -94,6 +94,8 @@ fi
 make_root
 run "$quickstart_limit" "ci/quickstart.sh from nothing" ci/quickstart.sh
 run "$quickstart_warm_limit" "ci/quickstart.sh warm" ci/quickstart.sh
+run 0 "the quick start's programs say that they have no volumes" bash -c \
+  'build/quickstart/apps/remora volume ls remora+file:///tmp/c.json 2>&1 | grep "volume: .*REMORA_BUILD_VOLUMES"'
 remove_root
 tests=(ci/test.sh)
 ((vm)) || tests+=(--skip vm)

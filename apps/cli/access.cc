@@ -90,7 +90,8 @@ class HexDump {
 Outcome read(const Globals& globals, const AccessOptions& options) {
   const auto opened = OpenedStore::open(globals, options.uri, Rights::kRead);
   if (!opened) return tl::make_unexpected(opened.error());
-  if (auto fault = range_fault(*opened, "read", options.offset, options.length))
+  const OpenedStore& store = **opened;
+  if (auto fault = range_fault(store, "read", options.offset, options.length))
     return tl::make_unexpected(std::move(*fault));
   auto output = Output::open("-");
   if (!output) return fail(output.error(), "read");
@@ -106,7 +107,7 @@ Outcome read(const Globals& globals, const AccessOptions& options) {
       return output->write(bytes);
     return ok_status();
   };
-  const Transferred moved = download(*opened, options.offset, options.length, consume);
+  const Transferred moved = download(store, options.offset, options.length, consume);
   if (!moved.status) return fail(moved.status.error(), "read " + options.uri);
   dump.flush();
   if (globals.json)
@@ -144,19 +145,20 @@ Outcome write(const Globals& globals, const AccessOptions& options) {
                                       " bytes of --data");
   const auto opened = OpenedStore::open(globals, options.uri, Rights::kWrite);
   if (!opened) return tl::make_unexpected(opened.error());
+  const OpenedStore& store = **opened;
   auto input = Input::open("-");
   if (!options.data && !input) return fail(input.error(), "write");
   std::optional<std::uint64_t> known = options.length_given;
   if (!known && options.data) known = options.data->size();
   if (!known) known = input->size_bytes();
-  if (auto fault = range_fault(*opened, "write", options.offset, known.value_or(0)))
+  if (auto fault = range_fault(store, "write", options.offset, known.value_or(0)))
     return tl::make_unexpected(std::move(*fault));
   catch_interrupts();
-  const std::uint64_t room = opened->size_bytes() - options.offset;
+  const std::uint64_t room = store.size_bytes() - options.offset;
   const Producer producer =
       options.data ? producer_of_text(std::string_view{*options.data}.substr(0, *known))
                    : producer_of_input(*input, options.length_given.value_or(~std::uint64_t{0}));
-  const Transferred moved = upload(*opened, options.offset, room, producer);
+  const Transferred moved = upload(store, options.offset, room, producer);
   const std::string written = "; " + std::to_string(moved.bytes) + " bytes were written";
   if (!moved.status) {
     Failure failure{moved.status.error(), "write " + options.uri};
@@ -186,7 +188,8 @@ std::string hex_word(std::uint64_t value) {
 Outcome compare_swap(const Globals& globals, const AccessOptions& options) {
   const auto opened = OpenedStore::open(globals, options.uri, Rights::kAtomic);
   if (!opened) return tl::make_unexpected(opened.error());
-  const auto old = opened->compare_swap(ByteOffset{options.offset}, options.first, options.second);
+  const auto old =
+      (*opened)->compare_swap(ByteOffset{options.offset}, options.first, options.second);
   if (!old) return fail(old.error(), "cas " + options.uri);
   const bool swapped = *old == options.first;
   if (globals.json)
@@ -199,7 +202,7 @@ Outcome compare_swap(const Globals& globals, const AccessOptions& options) {
 Outcome fetch_add(const Globals& globals, const AccessOptions& options) {
   const auto opened = OpenedStore::open(globals, options.uri, Rights::kAtomic);
   if (!opened) return tl::make_unexpected(opened.error());
-  const auto old = opened->fetch_add(ByteOffset{options.offset}, options.first);
+  const auto old = (*opened)->fetch_add(ByteOffset{options.offset}, options.first);
   if (!old) return fail(old.error(), "add " + options.uri);
   if (globals.json)
     print_json(Json{{"old", *old}, {"old_hex", hex_word(*old)}});

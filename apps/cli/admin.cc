@@ -9,14 +9,13 @@
 
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>
-#include <remora/volume/uri.h>
 
-#include "cli/cluster_report.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/human.h"
 #include "cli/region_access.h"
 #include "cli/table.h"
+#include "cli/volumes.h"
 
 namespace remora::apps {
 namespace {
@@ -118,15 +117,8 @@ void print_region(const RegionInfo& region) {
   print_table(rows);
 }
 
-/// Of a URI that names a cluster, or a volume of one.
-Outcome stat_in_cluster(const Globals& globals, const std::string& text) {
-  const auto uri = volume::parse_uri(text);
-  if (uri && uri->volume.empty()) return show_cluster(globals, text, "stat");
-  return show_volume(globals, text, "stat");
-}
-
 Outcome stat(const Globals& globals, const std::string& text) {
-  if (volume::is_volume_uri(text)) return stat_in_cluster(globals, text);
+  if (is_cluster_uri(text)) return stat_in_cluster(globals, text);
   const Result<Uri> uri = Uri::parse(text);
   if (!uri) return tl::make_unexpected(parse_uri(text, true).error());
   const auto session = open_session(globals, text);

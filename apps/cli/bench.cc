@@ -153,17 +153,18 @@ Outcome bench(const Globals& globals, BenchOptions options) {
   engine_options.registry = *registry;
   engine_options.spin = options.spin;
   engine_options.lanes = options.lanes;
-  const auto store =
+  const auto opened =
       OpenedStore::open(globals, options.uri, rights_for(options.mix), "bench", engine_options);
-  if (!store) return tl::make_unexpected(store.error());
-  const auto endpoint = expose(*registry, store->engine(), options.metrics_address);
+  if (!opened) return tl::make_unexpected(opened.error());
+  const OpenedStore& store = **opened;
+  const auto endpoint = expose(*registry, store.engine(), options.metrics_address);
   if (!endpoint) return tl::make_unexpected(endpoint.error());
-  const auto plans = make_plans(options, *store);
+  const auto plans = make_plans(options, store);
   if (!plans) return tl::make_unexpected(plans.error());
 
   catch_interrupts();
-  const BenchRun run = run_plans(*store, options, *plans, !globals.json);
-  return conclude(globals, options, *store, run);
+  const BenchRun run = run_plans(store, options, *plans, !globals.json);
+  return conclude(globals, options, store, run);
 }
 
 }  // namespace

@@ -59,6 +59,11 @@ class BenchWorker {
   /// thread.
   void run(const BenchPlan& plan, const std::atomic<bool>& stop);
 
+  /// The loop of run(), for StoreQueue::measure(). bench_loop.h has it: compiled for the queue of a
+  /// region and for that of a volume, so that no operation asks which it is.
+  template <typename AnyQueue>
+  void work(AnyQueue& queue, const BenchPlan& plan, const std::atomic<bool>& stop);
+
   /// The results, once run() has returned.
   [[nodiscard]] const BenchTallies& tallies() const noexcept { return *tallies_; }
   [[nodiscard]] const std::optional<Error>& first_failure() const noexcept { return failure_; }
@@ -67,17 +72,15 @@ class BenchWorker {
 
  private:
   using Clock = BenchPlan::Clock;
+  /// The number of failures after which a worker stops.
+  static constexpr std::uint64_t kFailuresMax = 1000;
   struct InFlight {
     Clock::time_point submitted_at;
     BenchOp op = BenchOp::kRead;
   };
-  BenchWorker(const OpenedStore& store, SlotPool slots, StoreQueue queue, const BenchPlan& plan,
-              std::uint32_t number);
+  BenchWorker(const OpenedStore& store, SlotPool slots, std::unique_ptr<StoreQueue> queue,
+              const BenchPlan& plan, std::uint32_t number);
 
-  // Compiled for the queue of a region and for that of a volume, so that no operation asks which it
-  // is.
-  template <typename AnyQueue>
-  void work(AnyQueue& queue, const BenchPlan& plan, const std::atomic<bool>& stop);
   template <typename AnyQueue>
   void submit(AnyQueue& queue, const BenchPlan& plan, std::size_t count);
   template <typename AnyQueue>
@@ -90,9 +93,9 @@ class BenchWorker {
 
   const OpenedStore* store_;
   SlotPool slots_;
-  std::vector<Slot> buffers_;        ///< by place
-  StoreQueue queue_;                 // its operations use the buffers: ends before them
-  std::vector<InFlight> in_flight_;  ///< by place, which is the operation's tag
+  std::vector<Slot> buffers_;          ///< by place
+  std::unique_ptr<StoreQueue> queue_;  // its operations use the buffers: ends before them
+  std::vector<InFlight> in_flight_;    ///< by place, which is the operation's tag
   std::vector<std::uint64_t> free_places_;
   std::unique_ptr<BenchTallies> tallies_;
   std::unique_ptr<LiveCells> live_;

@@ -9,10 +9,12 @@
 
 #include <remora/config/units.h>
 #include <remora/volume/maintenance.h>
+#include <remora/volume/uri.h>
 
 #include "cli/cluster_uri.h"
 #include "cli/human.h"
 #include "cli/table.h"
+#include "cli/volumes.h"
 
 namespace remora::apps {
 namespace {
@@ -291,6 +293,12 @@ Outcome show_volume(const Globals& globals, const std::string& uri, std::string_
   if (layout->volume.kind == volume::Kind::kMirror) print_mirror(*layout, named->uri);
   print_layout(*layout);
   return ExitCode::kOk;
+}
+
+Outcome stat_in_cluster(const Globals& globals, const std::string& text) {
+  const auto uri = volume::parse_uri(text);
+  if (uri && uri->volume.empty()) return show_cluster(globals, text, "stat");
+  return show_volume(globals, text, "stat");
 }
 
 }  // namespace remora::apps

@@ -10,6 +10,8 @@
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>
 
+#include "cli/volumes.h"
+
 namespace remora::apps {
 
 namespace {
@@ -138,9 +140,8 @@ CLI::Option* add_uri(CLI::App* app, std::string& value, bool of_server) {
 CLI::Option* add_store_uri(CLI::App* app, std::string& value) {
   return app
       ->add_option("URI", value,
-                   "remora://HOST[:PORT]/REGION[?transport=rdma|shm|tcp], or of a volume: "
-                   "remora+etcd://HOST[:PORT][,...]/CLUSTER/VOLUME, "
-                   "remora+file:///PATH/NAME.json/VOLUME")
+                   "remora://HOST[:PORT]/REGION[?transport=rdma|shm|tcp]" +
+                       std::string{help_of_volume_uris()})
       ->type_name("")
       ->required();
 }

@@ -12,9 +12,8 @@
 #include <remora/config/printable.h>
 #include <remora/config/server_config.h>
 #include <remora/config/units.h>
-#include <remora/volume/cluster.h>
-#include <remora/volume/open_store.h>
-#include <remora/volume/uri.h>
+
+#include "cli/volumes.h"
 
 namespace remora::apps {
 namespace {
@@ -154,15 +153,8 @@ void add_regions(Found& found, const Globals& globals, const std::string& server
 /// The volumes of the cluster before the last slash.
 void add_volumes(Found& found, const Globals& globals, const std::string& word) {
   const std::string cluster = word.substr(0, word.rfind('/'));
-  const auto uri = volume::parse_uri(cluster);
-  const auto options = volume::store_options_of_environment();
-  if (!uri || !uri->volume.empty() || !options) return;
-  const auto opened = volume::Cluster::open(*uri, *options, globals.timeout);
-  if (!opened) return;
-  const auto volumes = opened->volumes();
-  if (!volumes) return;
-  for (const volume::VolumeRecord& record : *volumes)  // each has a valid name
-    found.add(cluster + "/" + record.name);
+  for (const std::string& name : volumes_in(cluster, globals.timeout))  // each is a valid one
+    found.add(cluster + "/" + name);
 }
 
 /// `forms`: the URIs that the argument takes, as its description has them.
@@ -173,7 +165,7 @@ void add_uris(Found& found, const std::string& word, std::string_view forms,
   };
   for (const std::string_view scheme : kUriSchemes)
     if (takes(scheme) && !word.starts_with(scheme)) found.add(std::string{scheme});
-  if (volume::is_volume_uri(word) && takes("/VOLUME")) add_volumes(found, globals, word);
+  if (is_cluster_uri(word) && takes("/VOLUME")) add_volumes(found, globals, word);
   if (!word.starts_with(kUriScheme) || !takes(kUriScheme)) return;
   if (const std::size_t query = word.find('?'); query != std::string::npos) {
     for (const char* const transport : {"rdma", "shm", "tcp"})
@@ -220,7 +212,8 @@ LineCompletion complete(const CLI::App& app, const std::vector<std::string>& wor
   } else if (last.starts_with('-')) {
     add_options(found, &line.command());
   } else if (const auto commands = commands_of(line.command()); !commands.empty()) {
-    for (const CLI::App* each : commands) found.add(each->get_name(), each->get_description());
+    for (const CLI::App* each : commands)
+      if (!each->get_group().empty()) found.add(each->get_name(), each->get_description());
   } else if (const CLI::Option* const argument = line.argument(); argument != nullptr) {
     add_argument(found, *argument, last, line.globals());
   }

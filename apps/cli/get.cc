@@ -4,6 +4,7 @@
 #include <chrono>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 #include <remora/config/printable.h>
 
@@ -237,7 +238,7 @@ Outcome get(const Globals& globals, const TransferOptions& options) {
   };
   auto first = open(lanes);
   if (!first) return tl::make_unexpected(std::move(first.error()));
-  std::optional<OpenedStore> opened{std::move(*first)};
+  std::unique_ptr<OpenedStore> opened = std::move(*first);
   auto length = length_of_get(options, *opened);
   if (!length) return tl::make_unexpected(std::move(length.error()));
   auto output =
@@ -252,7 +253,7 @@ Outcome get(const Globals& globals, const TransferOptions& options) {
     auto again = open(streams);
     if (!again && options.streams) return tl::make_unexpected(std::move(again.error()));
     if (again) {
-      opened.emplace(std::move(*again));
+      opened = std::move(*again);
       length = length_of_get(options, *opened);
       if (!length) return tl::make_unexpected(std::move(length.error()));
     } else {

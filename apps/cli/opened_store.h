@@ -8,10 +8,8 @@
 #include <string_view>
 #include <tl/expected.hpp>
 #include <utility>
-#include <variant>
 
 #include <remora/remora.h>
-#include <remora/volume/volume.h>
 
 #include "cli/command.h"
 #include "cli/store_queue.h"
@@ -28,46 +26,45 @@ namespace remora::apps {
 class OpenedStore {
  public:
   /// `uri`: of a region, or of a volume. `context` names the action and its object in a failure.
-  static tl::expected<OpenedStore, Failure> open(const Globals& globals, const std::string& uri,
-                                                 Rights rights, std::string_view context = {},
-                                                 EngineOptions options = {});
+  static tl::expected<std::unique_ptr<OpenedStore>, Failure> open(const Globals& globals,
+                                                                  const std::string& uri,
+                                                                  Rights rights,
+                                                                  std::string_view context = {},
+                                                                  EngineOptions options = {});
+  virtual ~OpenedStore() = default;
+  OpenedStore(const OpenedStore&) = delete;
+  OpenedStore& operator=(const OpenedStore&) = delete;
 
   [[nodiscard]] const Engine& engine() const noexcept { return *engine_; }
-  [[nodiscard]] std::uint64_t size_bytes() const;
+  [[nodiscard]] virtual std::uint64_t size_bytes() const = 0;
   /// "region", "volume".
-  [[nodiscard]] std::string_view kind() const noexcept;
+  [[nodiscard]] virtual std::string_view kind() const noexcept = 0;
   /// "region cache", "volume scratch".
-  [[nodiscard]] std::string name() const;
+  [[nodiscard]] virtual std::string name() const = 0;
   /// "tcp"; of a volume whose servers are reached over several transports: "rdma,tcp".
-  [[nodiscard]] std::string transport() const;
+  [[nodiscard]] virtual std::string transport() const = 0;
   /// Whether it is mapped memory, to which there is one way.
-  [[nodiscard]] bool mapped() const noexcept;
+  [[nodiscard]] virtual bool mapped() const noexcept = 0;
   /// Whether every session is connected.
-  [[nodiscard]] bool connected() const;
+  [[nodiscard]] virtual bool connected() const = 0;
   /// The contiguous bytes that lie on all servers together; 0: on one server.
-  [[nodiscard]] std::uint64_t row_bytes() const noexcept;
+  [[nodiscard]] virtual std::uint64_t row_bytes() const noexcept = 0;
   /// The members that must be the same for a transfer of these bytes to continue. A number is 0 if
   /// the server does not tell it.
-  [[nodiscard]] Json identity(std::uint64_t offset, std::uint64_t length) const;
+  [[nodiscard]] virtual Json identity(std::uint64_t offset, std::uint64_t length) const = 0;
 
   /// Errors: those of Region::queue() and Volume::queue().
-  [[nodiscard]] Result<StoreQueue> queue(std::size_t depth) const;
-  [[nodiscard]] Result<std::uint64_t> compare_swap(ByteOffset at, std::uint64_t expected,
-                                                   std::uint64_t desired) const;
-  [[nodiscard]] Result<std::uint64_t> fetch_add(ByteOffset at, std::uint64_t delta) const;
+  [[nodiscard]] virtual Result<std::unique_ptr<StoreQueue>> queue(std::size_t depth) const = 0;
+  [[nodiscard]] virtual Result<std::uint64_t> compare_swap(ByteOffset at, std::uint64_t expected,
+                                                           std::uint64_t desired) const = 0;
+  [[nodiscard]] virtual Result<std::uint64_t> fetch_add(ByteOffset at,
+                                                        std::uint64_t delta) const = 0;
+
+ protected:
+  explicit OpenedStore(std::unique_ptr<Engine> engine) : engine_{std::move(engine)} {}
 
  private:
-  using Store = std::variant<Region, volume::Volume>;
-  OpenedStore(std::unique_ptr<Engine> engine, Store store)
-      : engine_{std::move(engine)}, store_{std::move(store)} {}
-  /// Null: it is a volume.
-  [[nodiscard]] const Region* region() const noexcept { return std::get_if<Region>(&store_); }
-  [[nodiscard]] const volume::Volume& opened_volume() const {
-    return std::get<volume::Volume>(store_);
-  }
-
-  std::unique_ptr<Engine> engine_;  // stays in its place: an open mirror uses it
-  Store store_;                     // ends before its engine
+  std::unique_ptr<Engine> engine_;  // stays in its place, and ends last: an open mirror uses it
 };
 
 }  // namespace remora::apps

@@ -21,15 +21,15 @@ std::span<std::byte> PipelineRing::piece(std::size_t index) noexcept {
 }
 
 Status PipelineRing::write(std::uint64_t to, std::size_t index, std::size_t length) {
-  return queue_.write(ByteOffset{to}, Source{memory_, index * kPieceBytes, length}, index);
+  return queue_->write(ByteOffset{to}, Source{memory_, index * kPieceBytes, length}, index);
 }
 
 Status PipelineRing::write_zeroes(std::uint64_t to, std::size_t index, std::uint64_t length) {
-  return queue_.write_zeroes(ByteOffset{to}, length, index);
+  return queue_->write_zeroes(ByteOffset{to}, length, index);
 }
 
 Status PipelineRing::read(std::uint64_t from, std::size_t index, std::size_t length) {
-  return queue_.read(ByteOffset{from}, Target{memory_, index * kPieceBytes, length}, index);
+  return queue_->read(ByteOffset{from}, Target{memory_, index * kPieceBytes, length}, index);
 }
 
 }  // namespace remora::apps

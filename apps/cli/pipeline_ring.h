@@ -20,7 +20,7 @@ class PipelineRing {
   /// Errors: kOutOfMemory; those of Engine::register_memory() and OpenedStore::queue().
   static Result<PipelineRing> open(const OpenedStore& store, std::size_t depth);
 
-  [[nodiscard]] StoreQueue& queue() noexcept { return queue_; }
+  [[nodiscard]] StoreQueue& queue() noexcept { return *queue_; }
   [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::span<std::byte> piece(std::size_t index) noexcept;
   Status write(std::uint64_t to, std::size_t index, std::size_t length);
@@ -33,7 +33,8 @@ class PipelineRing {
   };
   using Storage = std::unique_ptr<std::byte, Free>;
 
-  PipelineRing(Storage storage, RegisteredMemory memory, StoreQueue queue, std::size_t depth)
+  PipelineRing(Storage storage, RegisteredMemory memory, std::unique_ptr<StoreQueue> queue,
+               std::size_t depth)
       : storage_{std::move(storage)},
         memory_{std::move(memory)},
         queue_{std::move(queue)},
@@ -42,7 +43,7 @@ class PipelineRing {
   // In this order: the queue waits for operations in flight before their memory is destroyed.
   Storage storage_;
   RegisteredMemory memory_;
-  StoreQueue queue_;
+  std::unique_ptr<StoreQueue> queue_;
   std::size_t depth_;
 };
 

@@ -225,15 +225,16 @@ Outcome put(const Globals& globals, const TransferOptions& options) {
   const auto opened =
       OpenedStore::open(globals, options.uri, rights, what, engine_for_streams(streams));
   if (!opened) return tl::make_unexpected(opened.error());
-  if (const std::string fault = offset_fault(*opened, options.offset); !fault.empty())
+  const OpenedStore& store = **opened;
+  if (const std::string fault = offset_fault(store, options.offset); !fault.empty())
     return fail(ExitCode::kRefused, what + ": " + fault);
-  if (size && *size > opened->size_bytes() - options.offset)
+  if (size && *size > store.size_bytes() - options.offset)
     return fail(ExitCode::kRefused,
                 what + ": " + std::to_string(*size) + " bytes do not fit into " +
-                    bytes_of(*opened, options.offset) + "; nothing was written: create a larger " +
-                    std::string{opened->kind()});
+                    bytes_of(store, options.offset) + "; nothing was written: create a larger " +
+                    std::string{store.kind()});
   catch_interrupts();
-  return PutRun{globals, options, *opened, *input, streams}.run();
+  return PutRun{globals, options, store, *input, streams}.run();
 }
 
 }  // namespace remora::apps

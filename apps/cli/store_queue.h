@@ -1,68 +1,50 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
-#include <variant>
+#include <functional>
 
 #include <remora/remora.h>
-#include <remora/volume/volume_queue.h>
 
 namespace remora::apps {
+
+class BenchWorker;
+struct BenchPlan;
 
 /// The queue of a region or of a volume. One owner.
 class StoreQueue {
  public:
-  explicit StoreQueue(Queue queue) : queue_{std::move(queue)} {}
-  explicit StoreQueue(volume::VolumeQueue queue) : queue_{std::move(queue)} {}
-
-  /// Calls `work` with the queue itself: for loops that are compiled for both kinds.
-  template <typename Work>
-  decltype(auto) visit(const Work& work) {
-    return std::visit(work, queue_);
-  }
+  virtual ~StoreQueue() = default;
+  StoreQueue(const StoreQueue&) = delete;
+  StoreQueue& operator=(const StoreQueue&) = delete;
 
   // Each of these submits one operation, for which there must be room. Registered memory stays
   // registered until the completion: the volume posts parts of a long operation later.
-  Status read(ByteOffset from, const Target& into, std::uint64_t tag) {
-    return submit([&](auto& queue) { queue.read(from, into, tag); });
-  }
-  Status write(ByteOffset to, const Source& from, std::uint64_t tag) {
-    return submit([&](auto& queue) { queue.write(to, from, tag); });
-  }
-  Status write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag) {
-    return submit([&](auto& queue) { queue.write_zeroes(at, length_bytes, tag); });
-  }
-  Status flush_visible(std::uint64_t tag) {
-    return submit([&](auto& queue) { queue.flush_visible(tag); });
-  }
+  virtual Status read(ByteOffset from, const Target& into, std::uint64_t tag) = 0;
+  virtual Status write(ByteOffset to, const Source& from, std::uint64_t tag) = 0;
+  virtual Status write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag) = 0;
+  virtual Status flush_visible(std::uint64_t tag) = 0;
 
   /// The operations whose completions have not been handed out yet.
-  [[nodiscard]] std::size_t size() const noexcept {
-    return std::visit([](const auto& queue) { return queue.size(); }, queue_);
-  }
+  [[nodiscard]] virtual std::size_t size() const noexcept = 0;
   /// Waits as the queue does, and calls `each(tag, status)` for each completion. Returns their
   /// number.
   template <typename Each>
   std::size_t wait(std::size_t at_least, const Each& each) {
-    return visit([&](auto& queue) -> std::size_t {
-      const auto found = queue.wait(at_least);
-      for (const auto& completion : found)
-        each(completion.tag(), completion.ok() ? ok_status() : Status{completion.error()});
-      return found.size();
-    });
+    return wait_for(at_least, std::cref(each));  // a reference: nothing is allocated
   }
+
+  /// Lets the worker measure the queue itself, in a loop that is compiled for its kind.
+  virtual void measure(BenchWorker& worker, const BenchPlan& plan,
+                       const std::atomic<bool>& stop) = 0;
+
+ protected:
+  StoreQueue() = default;
 
  private:
-  template <typename Take>
-  Status submit(const Take& take) {
-    return visit([&](auto& queue) {
-      take(queue);
-      return queue.submit();
-    });
-  }
-
-  std::variant<Queue, volume::VolumeQueue> queue_;
+  using Completed = std::function<void(std::uint64_t tag, const Status& status)>;
+  virtual std::size_t wait_for(std::size_t at_least, const Completed& each) = 0;
 };
 
 }  // namespace remora::apps

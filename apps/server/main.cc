@@ -31,7 +31,7 @@
 #include "common/standard_streams.h"
 #include "common/usage_error.h"
 #include "common/version.h"
-#include "server/cluster_member.h"
+#include "server/cluster.h"
 #include "server/descriptor_limit.h"
 #include "server/log.h"
 #include "server/memory_return.h"
@@ -224,7 +224,7 @@ int serve_until_stopped(const Options& options, const config::ServerConfig& conf
                         Signals& signals, Server& server) {
   config::ServerConfig running = configuration;
   const MemoryLeft left{server, configuration.pool};
-  auto member = ClusterMember::start(configuration, server);
+  auto member = join_cluster(configuration, server);
   if (!member) return fail_to_start(options, configuration, member.error());
   PortFile port_file{options.port_file};
   // A server that is asked to stop before it serves is never reported as ready.
@@ -310,6 +310,10 @@ int run(const Options& options) {
     const std::size_t count = faults.size() + faults.dropped();
     complain(options.config_path + ": " + std::to_string(count) +
              (count == 1 ? " fault" : " faults") + "; nothing was started");
+    return to_int(ExitCode::kConfiguration);
+  }
+  if (const std::string_view fault = cluster_fault(*configuration); !fault.empty()) {
+    complain(options.config_path + ": cluster: " + std::string{fault} + "; nothing was started");
     return to_int(ExitCode::kConfiguration);
   }
   if (options.check) {

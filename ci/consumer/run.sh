@@ -113,7 +113,7 @@ prove "and what of others is in the libraries" grep -q dygraphs "$prefix/share/d
 config=$(find "$prefix" -name remora-config.cmake -print -quit)
 [[ $config ]] || { echo "not ok - consumer: remora-config.cmake is not installed"; exit 1; }
 packages=$(dirname -- "$(find "$prefix" -name remora.pc -print -quit)")
-read -r -a components < <(sed -nE 's/^set\(_remora_known (.*)\)$/\1/p' "$config" | tr ';' ' ')
+read -r -a components < <(sed -nE 's/^set\(remora_COMPONENTS (.*)\)$/\1/p' "$config" | tr ';' ' ')
 ((${#components[@]})) || { echo "not ok - consumer: the package has no components"; exit 1; }
 
 by_find_package() {

@@ -117,7 +117,8 @@ class StoreTransfer : public volume::test::Management,
     return GetParam() == StoreKind::kRegion ? "remora://" + address(0) + "/disk?transport=tcp"
                                             : cluster_uri() + "/disk";
   }
-  [[nodiscard]] OpenedStore open(unsigned lanes = 1, Rights rights = Rights::kAll) const {
+  [[nodiscard]] std::unique_ptr<OpenedStore> open(unsigned lanes = 1,
+                                                  Rights rights = Rights::kAll) const {
     EngineOptions options;
     options.lanes = lanes;
     auto store = OpenedStore::open({}, uri(), rights, "test", options);
@@ -127,7 +128,8 @@ class StoreTransfer : public volume::test::Management,
 };
 
 TEST_P(StoreTransfer, NameAndSizeAreThere) {
-  const OpenedStore store = open();
+  const auto opened = open();
+  const OpenedStore& store = *opened;
   EXPECT_EQ(store.size_bytes(), kStoreBytes);
   EXPECT_EQ(store.name(), GetParam() == StoreKind::kRegion ? "region disk" : "volume disk");
   EXPECT_EQ(store.transport(), "tcp");
@@ -140,7 +142,8 @@ TEST_P(StoreTransfer, BytesAndHolesComeBack) {
   constexpr std::uint64_t kOffset = 5;
   const Bytes bytes = pattern_with_hole(3'000'001);
   for (const unsigned streams : {1U, 3U}) {
-    const OpenedStore store = open(streams);
+    const auto opened = open(streams);
+    const OpenedStore& store = *opened;
     const Bytes before(kStoreBytes, std::byte{0xff});
     ASSERT_OK(upload(store, 0, kStoreBytes, producer_of(before)).status);
 
@@ -173,7 +176,8 @@ TEST_P(StoreTransfer, BytesAndHolesComeBack) {
 }
 
 TEST_P(StoreTransfer, TransferGoesOnBehindItsFirstByte) {
-  const OpenedStore store = open();
+  const auto opened = open();
+  const OpenedStore& store = *opened;
   const Bytes bytes = pattern_with_hole(kStoreBytes);
   ASSERT_OK(upload(store, 0, kStoreBytes, producer_of(bytes)).status);
   TransferJob job{.store = store};
@@ -188,7 +192,8 @@ TEST_P(StoreTransfer, TransferGoesOnBehindItsFirstByte) {
 }
 
 TEST_P(StoreTransfer, BytesBeyondTheRoomAreRefused) {
-  const OpenedStore store = open();
+  const auto opened = open();
+  const OpenedStore& store = *opened;
   const Transferred put = upload(store, kStoreBytes - 100, 100, producer_of(Bytes(200)));
   ASSERT_FALSE(put.status);
   EXPECT_EQ(put.status.error().code(), Code::kLimitExceeded);
@@ -203,21 +208,23 @@ TEST_P(StoreTransfer, BytesBeyondTheRoomAreRefused) {
 }
 
 TEST_P(StoreTransfer, TransferWithoutTheRightFails) {
-  const OpenedStore store = open(1, Rights::kRead);
+  const auto opened = open(1, Rights::kRead);
+  const OpenedStore& store = *opened;
   const Transferred put = upload(store, 0, 100, producer_of(Bytes(100)));
   ASSERT_FALSE(put.status);
   EXPECT_EQ(put.status.error().code(), Code::kNoRight);
 }
 
 TEST_P(StoreTransfer, AtomicsTakeEffect) {
-  const OpenedStore store = open();
+  const auto opened = open();
+  const OpenedStore& store = *opened;
   EXPECT_EQ(store.fetch_add(ByteOffset{8}, 5).value(), 0U);
   EXPECT_EQ(store.compare_swap(ByteOffset{8}, 5, 7).value(), 5U);
   EXPECT_EQ(store.fetch_add(ByteOffset{8}, 0).value(), 7U);
 }
 
 TEST_P(StoreTransfer, IdentityIsThatOfTheContents) {
-  const auto identity = [&] { return open().identity(0, kStoreBytes); };
+  const auto identity = [&] { return open()->identity(0, kStoreBytes); };
   const Json before = identity();
   EXPECT_TRUE(identity() == before);
   remove();
@@ -233,7 +240,7 @@ TEST_F(VolumeIdentity, IsAnotherForTheBytesOfAGroupThatHasANewRegion) {
   const auto identity = [&](std::uint64_t offset, std::uint64_t length) {
     const auto store = OpenedStore::open({}, cluster_uri() + "/disk", Rights::kRead, "test");
     EXPECT_TRUE(store) << store.error().text;
-    return store->identity(offset, length);
+    return (*store)->identity(offset, length);
   };
   const Json first_row = identity(0, 3_MiB);
   const Json second_row = identity(3_MiB, 3_MiB);
