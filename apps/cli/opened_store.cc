@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "cli/store_queue_of.h"
+#include "cli/region_queue.h"
 #include "cli/volumes.h"
 
 namespace remora::apps {
@@ -35,7 +35,7 @@ class OpenedRegion final : public OpenedStore {
   [[nodiscard]] Result<std::unique_ptr<StoreQueue>> queue(std::size_t depth) const override {
     auto queue = region_.queue({.depth = depth});
     if (!queue) return queue.error();
-    return std::unique_ptr<StoreQueue>{new StoreQueueOf<Queue>{std::move(*queue)}};
+    return make_region_queue(std::move(*queue));
   }
   [[nodiscard]] Result<std::uint64_t> compare_swap(ByteOffset at, std::uint64_t expected,
                                                    std::uint64_t desired) const override {

@@ -57,6 +57,16 @@ function(remora_add_executable name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} remora_warnings)
 endfunction()
 
+# remora_quick_target(TARGET...): nothing of it is on the data path, so that a quick build does not optimise it,
+# but for sources with options of their own.
+function(remora_quick_target)
+  if(REMORA_QUICK_BUILD)
+    foreach(target IN LISTS ARGN)
+      target_compile_options(${target} PRIVATE -O0)
+    endforeach()
+  endif()
+endfunction()
+
 # remora_join(TARGET NAME SOURCES...): in a unity build these sources of TARGET are one unit, and no other
 # source is in it: for those that include headers which the others must not see.
 function(remora_join target name)
