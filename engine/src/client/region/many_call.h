@@ -86,10 +86,10 @@ class ManyCall {
   // For lanes that take requests (many_call_runs.cc):
   template <typename Pair>
   [[nodiscard]] std::size_t add_runs(const RegionGrant& region, std::span<Pair> pairs) noexcept;
-  template <typename Pair>
+  template <bool kKnown, typename Pair>
   [[nodiscard, gnu::noinline]] std::uint64_t fill_run(const RegionGrant& region,
                                                       std::span<Pair> pairs,
-                                                      std::span<ManyRecord> records) noexcept;
+                                                      ManyRecord* records) noexcept;
   [[nodiscard]] std::size_t post_run(Run& run, transport::Chain requests,
                                      std::uint64_t bytes) noexcept;
   void collect_runs() noexcept;

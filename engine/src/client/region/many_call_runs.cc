@@ -3,6 +3,9 @@
 /// records of their own.
 
 #include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstring>
 
 #include <remora/assert.h>
 
@@ -17,6 +20,26 @@ namespace {
 /// filled and posted while the lane has the other.
 constexpr std::size_t kPairsOfRun = kManyInFlight / 2;
 constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
+
+// Two neighbouring members of a request are written as one word, with one store.
+using transport::WorkRequest;
+static_assert(offsetof(WorkRequest, length_bytes) + 4 == offsetof(WorkRequest, local_key));
+static_assert(offsetof(WorkRequest, remote_key) + 4 == offsetof(WorkRequest, opcode));
+static_assert(offsetof(WorkRequest, remote_key) + 8 <= offsetof(WorkRequest, operands));
+constexpr bool kLittle = std::endian::native == std::endian::little;
+
+/// `length_bytes` and `local_key` of a request.
+[[nodiscard]] constexpr std::uint64_t word_of_length(std::uint32_t length_bytes,
+                                                     std::uint32_t local_key) noexcept {
+  return kLittle ? length_bytes | std::uint64_t{local_key} << 32U
+                 : std::uint64_t{length_bytes} << 32U | local_key;
+}
+/// `remote_key` and `opcode` of a request, and the unused bytes behind these.
+[[nodiscard]] constexpr std::uint64_t word_of_key(std::uint32_t remote_key,
+                                                  transport::Opcode opcode) noexcept {
+  const auto code = static_cast<std::uint64_t>(opcode);
+  return kLittle ? remote_key | code << 32U : std::uint64_t{remote_key} << 32U | code << 24U;
+}
 
 }  // namespace
 
@@ -42,7 +65,10 @@ std::size_t ManyCall::add_runs(const RegionGrant& region, std::span<Pair> pairs)
     }
     run.first_index = next_index_;
     const std::size_t count = std::min(length, pairs.size() - begun);
-    const std::uint64_t bytes = fill_run(region, pairs.subspan(begun, count), run.records);
+    const std::span<Pair> next = pairs.subspan(begun, count);
+    const std::uint64_t bytes = last_memory_ != nullptr
+                                    ? fill_run<true>(region, next, run.records.data())
+                                    : fill_run<false>(region, next, run.records.data());
     if (bytes == 0) break;
     const std::size_t posted =
         post_run(run, batch_->requests().subspan(turn * length, count), bytes);
@@ -53,39 +79,51 @@ std::size_t ManyCall::add_runs(const RegionGrant& region, std::span<Pair> pairs)
   return begun;
 }
 
-/// Fills `records` with `pairs`, of which there are not more. Returns the sum of their bytes. 0: a
-/// pair does not fit into a run, or sorting the pairs may make neighbours of them. Each pair goes
-/// through this loop, so it writes no more than the lane needs, and has all registers: the function
-/// is not inline.
-template <typename Pair>
+/// Fills as many of `records` as there are `pairs`. Returns the sum of their bytes. 0: a pair does
+/// not fit into a run, or sorting the pairs may make neighbours of them. `kKnown`: the engine knows
+/// their local memory. Each pair goes through the inner loop, so it writes no more than the lane
+/// needs, and has all registers: the function is not inline.
+template <bool kKnown, typename Pair>
 std::uint64_t ManyCall::fill_run(const RegionGrant& region, std::span<Pair> pairs,
-                                 std::span<ManyRecord> records) noexcept {
+                                 ManyRecord* records) noexcept {
   const LocalMemory* const memory = last_memory_;
   const RegionGrant::RequestBytes all = region.request_bytes(kOpcodeOf<Pair>, memory);
-  ManyRecord* at = records.data();
+  const std::uint64_t remote_word = word_of_key(all.remote_key, kOpcodeOf<Pair>);
+  ManyRecord* at = records;
+  Pair* pair = pairs.data();
+  Pair* const behind = pair + pairs.size();
   std::uint64_t sum_bytes = 0;
   std::uint64_t end = kNowhere;
-  for (Pair& pair : pairs) {
-    const PairBytes bytes = bytes_of(pair);
-    const std::uint64_t remote_address = all.remote_address + bytes.offset_bytes;
-    if (memory_of(pair) != memory ||
-        !all.admits(bytes.offset_bytes, bytes.local, bytes.length_bytes) || remote_address == end)
-      return 0;
-    transport::WorkRequest& request = at->request;
-    request.local = bytes.local;
-    request.length_bytes = static_cast<std::uint32_t>(bytes.length_bytes);
-    request.local_key = all.local_key;
-    request.remote_address = remote_address;
-    request.remote_key = all.remote_key;
-    request.opcode = kOpcodeOf<Pair>;
-    end = remote_address + bytes.length_bytes;
-    sum_bytes += bytes.length_bytes;
-    at->next = at + 1;
-    ++at;
+  while (pair != behind) {
+    // Pairs that follow each other usually have one length, whose check and words they share.
+    const std::size_t length_bytes = bytes_of(*pair).length_bytes;
+    if (!all.admits_length(length_bytes)) return 0;
+    const std::uint64_t offset_max = all.size_bytes - length_bytes;
+    const std::uint64_t local_word =
+        word_of_length(static_cast<std::uint32_t>(length_bytes), all.local_key);
+    Pair* const first = pair;
+    do {
+      const PairBytes bytes = bytes_of(*pair);
+      const std::uint64_t remote_address = all.remote_address + bytes.offset_bytes;
+      // Bytes of known memory are not null: as in fits().
+      if (memory_of(*pair) != memory || bytes.offset_bytes > offset_max ||
+          (!kKnown && bytes.local == nullptr) || remote_address == end)
+        return 0;
+      transport::WorkRequest& request = at->request;
+      request.local = bytes.local;
+      std::memcpy(&request.length_bytes, &local_word, sizeof local_word);
+      request.remote_address = remote_address;
+      std::memcpy(&request.remote_key, &remote_word, sizeof remote_word);
+      end = remote_address + length_bytes;
+      at->next = at + 1;
+      ++at;
+      ++pair;
+    } while (pair != behind && bytes_of(*pair).length_bytes == length_bytes);
+    sum_bytes += length_bytes * static_cast<std::size_t>(pair - first);
   }
   ManyRecord& last = records[pairs.size() - 1];
   last.next = nullptr;
-  ManyRecord& first = records.front();
+  ManyRecord& first = *records;
   first.length_bytes = first.request.length_bytes;
   first.offset_bytes = bytes_of(pairs.front()).offset_bytes;
   first.memory = last_memory_;

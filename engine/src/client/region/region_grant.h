@@ -128,10 +128,14 @@ class RegionGrant final : public RevocableGrant {
     std::uint64_t size_bytes;  ///< of the region
     std::uint64_t bytes_max;   ///< of one transfer; 0: no transfer passes
 
+    /// Whether a transfer of this length passes if it lies within the region.
+    [[nodiscard, gnu::always_inline]] bool admits_length(std::size_t length_bytes) const noexcept {
+      return length_bytes - 1 < bytes_max;  // 0 is refused, too
+    }
     [[nodiscard, gnu::always_inline]] bool admits(std::uint64_t offset_bytes,
                                                   const std::byte* local,
                                                   std::size_t length_bytes) const noexcept {
-      return length_bytes - 1 < bytes_max && offset_bytes <= size_bytes - length_bytes &&
+      return admits_length(length_bytes) && offset_bytes <= size_bytes - length_bytes &&
              local != nullptr;
     }
   };
