@@ -31,6 +31,12 @@ static_assert(offsetof(WorkRequest, local_key) - offsetof(WorkRequest, local) ==
               offsetof(ibv_sge, lkey));
 static_assert(offsetof(WorkRequest, remote_key) - offsetof(WorkRequest, remote_address) == 8);
 
+/// Opcode and flags of most requests, which lie side by side in a work request of the device.
+constexpr auto kUnsignaledRead =
+    std::bit_cast<std::uint64_t>(std::array<std::uint32_t, 2>{IBV_WR_RDMA_READ, 0});
+static_assert(sizeof(ibv_send_wr::opcode) == 4 && sizeof(ibv_send_wr::send_flags) == 4 &&
+              offsetof(ibv_send_wr, send_flags) - offsetof(ibv_send_wr, opcode) == 4);
+
 /// Key policy: a request contains the key itself.
 struct KeysAsTheyAre {
   static constexpr bool kTokens = false;
@@ -103,8 +109,12 @@ class RdmaLane final : public Lane {
                       "a chain has no more requests than the lane's depth");
     if (chain.size() == 1) return post_one(*chain.front(), first_sequence);
     Prepared* next = prepared_.data();
-    for (std::uint64_t sequence = first_sequence; const WorkRequest* request : chain)
-      translate(*request, sequence++, *next++);
+    std::uint64_t sequence = first_sequence;
+    for (const WorkRequest* const request : chain) {
+      translate(*request, sequence, *next);
+      ++sequence;
+      ++next;
+    }
     const std::size_t interval = signal_interval(first_sequence);
     signaled_within_ = 0;
     for (std::size_t i = interval; i < chain.size(); i += interval, ++signaled_within_)
@@ -257,8 +267,7 @@ class RdmaLane final : public Lane {
       prepared.element.lkey =
           RkeyTable::key_of(keys_.of_device, request.local_key & (RkeyTable::kMaxTokens - 1));
     std::memcpy(&wr.wr.rdma, &request.remote_address, sizeof wr.wr.rdma);
-    wr.opcode = IBV_WR_RDMA_READ;
-    wr.send_flags = 0;
+    std::memcpy(&wr.opcode, &kUnsignaledRead, sizeof kUnsignaledRead);
     if (request.opcode != Opcode::kRead) [[unlikely]]
       translate_other(request, sequence, prepared);
     else if constexpr (Keys::kTokens)
