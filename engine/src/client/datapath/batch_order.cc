@@ -80,9 +80,13 @@ bool BatchOrder::may_gain(const OperationList& operations) const noexcept {
     sum_bytes += request.length_bytes;
   }
   if (sum_bytes < kGlance * bytes_least_) return false;
-  if (std::has_single_bit(distances))
+  // Each step removes one distance. std::popcount() is a call, unless the program is compiled for
+  // processors that have an instruction for it.
+  distances &= distances - 1;
+  if (distances == 0)
     return highest - lowest <= sum_bytes * operations.count / kGlance * kSparseFrom;
-  return std::popcount(distances) <= kMaxDistances;
+  static_assert(kMaxDistances == 2, "one more distance may be left");
+  return (distances & (distances - 1)) == 0;
 }
 
 bool BatchOrder::joinable(const OperationRecord& operation) const noexcept {
