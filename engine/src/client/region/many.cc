@@ -19,22 +19,25 @@ class ManyRegions {
 
 namespace {
 
-/// Checks whether a call with so many pairs may begin.
-Status check_many(Operation operation, std::size_t count, const ManyOptions& options) noexcept {
+/// Whether a call with so many pairs may begin.
+[[nodiscard]] bool may_begin(std::size_t count, const ManyOptions& options) noexcept {
+  return count <= kMaxMany && (options.each.empty() || options.each.size() == count);
+}
+/// Why may_begin() is false.
+[[nodiscard, gnu::cold, gnu::noinline]] Error refusal_of(Operation operation, std::size_t count,
+                                                         const ManyOptions& options) noexcept {
   if (count > kMaxMany)
     return Error{Code::kLimitExceeded, operation}.with_subject("pairs").with_limit(count, kMaxMany);
-  if (!options.each.empty() && options.each.size() != count)
-    return Error{Code::kInvalidArgument, operation}
-        .with_subject("each: one outcome a pair")
-        .with_limit(options.each.size(), count);
-  return {};
+  return Error{Code::kInvalidArgument, operation}
+      .with_subject("each: one outcome a pair")
+      .with_limit(options.each.size(), count);
 }
 
 template <typename Pair>
 Status run_many(Operation operation, const RegionGrant& region, std::span<Pair> pairs,
                 const ManyOptions& options) noexcept {
-  if (const Status sound = check_many(operation, pairs.size(), options); !sound)
-    return sound.error();
+  if (!may_begin(pairs.size(), options)) [[unlikely]]
+    return refusal_of(operation, pairs.size(), options);
   if (pairs.empty()) return {};
   ManyCall call{region.session(), kOpcodeOf<Pair>, options};
   if (!call.ready()) return region.named(Error{Code::kOutOfMemory, operation});
@@ -60,7 +63,7 @@ Result<SessionCore*> session_of(Operation operation, std::span<const RegionPairs
     count += each.pairs.size();
     if (count > kMaxMany) break;
   }
-  if (const Status sound = check_many(operation, count, options); !sound) return sound.error();
+  if (!may_begin(count, options)) return refusal_of(operation, count, options);
   return session;
 }
 
