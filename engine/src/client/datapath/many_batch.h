@@ -48,9 +48,10 @@ class ManyBatch {
   }
   /// All records, while none is in flight. The caller may link them anew: chain_all() restores the
   /// chain of free records.
-  [[nodiscard]] std::span<ManyRecord> unchained() noexcept {
+  [[nodiscard]] std::span<ManyRecord, kManyInFlight> unchained() noexcept {
     chained_ = false;
-    return records_;
+    // The vector has this length; to ask it for its length costs a division.
+    return std::span<ManyRecord, kManyInFlight>{records_.data(), kManyInFlight};
   }
   /// The requests of the records, as a lane takes them. The order is that of unchained().
   [[nodiscard]] transport::Chain requests() const noexcept { return requests_; }

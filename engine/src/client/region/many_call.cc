@@ -109,17 +109,23 @@ Status ManyCall::finish() noexcept {
       session_.metrics().ended(session_.metrics().recorder(), opcode_, latency_now() - began_,
                                copied_count_, copied_bytes_);
   } else {
-    submit();
+    if (filled_count_ != 0) submit();
     if (in_flight_ != 0) wait(in_flight_);
   }
-  if (failed_.region == nullptr) [[likely]]
+  if (!failed_) [[likely]]
     return {};
+  return error_of_failed();
+}
+
+/// Not inline, so that finish() has a small frame.
+[[gnu::cold, gnu::noinline]] Error ManyCall::error_of_failed() const noexcept {
   OperationRecord operation;
   operation.request.opcode = opcode_;
-  operation.offset_bytes = failed_.offset_bytes;
-  operation.length_bytes = failed_.length_bytes;
-  operation.outcome = failed_.outcome;
-  return of_pair(failed_.region->error_of(operation), failed_.region->info().name, failed_.index);
+  operation.offset_bytes = failed_->offset_bytes;
+  operation.length_bytes = failed_->length_bytes;
+  operation.outcome = failed_->outcome;
+  return of_pair(failed_->region->error_of(operation), failed_->region->info().name,
+                 failed_->index);
 }
 
 /// Whether the deadline has passed, so that no more pairs begin.
@@ -134,12 +140,12 @@ void ManyCall::fail(const RegionGrant& region, std::size_t index,
   if (!each_.empty())
     each_[index] = {
         .ok = false, .code = outcome.code, .reason = outcome.reason, .status = outcome.status};
-  if (failed_.region != nullptr && failed_.index <= index) return;
-  failed_ = {.region = &region,
-             .index = index,
-             .offset_bytes = operation.offset_bytes,
-             .length_bytes = operation.length_bytes,
-             .outcome = outcome};
+  if (failed_ && failed_->index <= index) return;
+  failed_ = Failed{.region = &region,
+                   .index = index,
+                   .offset_bytes = operation.offset_bytes,
+                   .length_bytes = operation.length_bytes,
+                   .outcome = outcome};
 }
 
 /// Ends pairs that have not begun, and have had no effect.
@@ -439,12 +445,14 @@ void ManyCall::collect() noexcept {
 void ManyCall::note_use(LocalMemory* memory) noexcept {
   last_memory_ = memory;
   if (memory == nullptr || !lane_.needs_keys() || !memory->has_handles()) return;
-  const auto end = uses_.begin() + static_cast<std::ptrdiff_t>(use_count_);
-  if (std::find(uses_.begin(), end, memory) != end) return;
-  if (use_count_ == kMaxUses) {
-    submit();
-    if (in_flight_ != 0) wait(in_flight_);
-    end_uses();
+  if (use_count_ != 0) {
+    const auto end = uses_.begin() + static_cast<std::ptrdiff_t>(use_count_);
+    if (std::find(uses_.begin(), end, memory) != end) return;
+    if (use_count_ == kMaxUses) {
+      submit();
+      if (in_flight_ != 0) wait(in_flight_);
+      end_uses();
+    }
   }
   memory->begin_use();
   uses_[use_count_++] = memory;

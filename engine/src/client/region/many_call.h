@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include <remora/engine/many.h>
@@ -54,15 +55,15 @@ class ManyCall {
  private:
   /// The failed pair with the lowest index.
   struct Failed {
-    const RegionGrant* region = nullptr;  ///< null: no pair has failed
-    std::size_t index = 0;
-    std::uint64_t offset_bytes = 0;
-    std::uint64_t length_bytes = 0;
-    Outcome outcome{};
+    const RegionGrant* region;
+    std::size_t index;
+    std::uint64_t offset_bytes;
+    std::uint64_t length_bytes;
+    Outcome outcome;
   };
   /// A uniform run: some of its operations are in flight, or it has ended.
   struct Run {
-    std::span<ManyRecord> records{};
+    ManyRecord* records = nullptr;  ///< null: it has not begun
     std::size_t in_flight = 0;
     std::size_t first_index = 0;  ///< the index of the pair of the first record
   };
@@ -70,6 +71,7 @@ class ManyCall {
   static constexpr std::size_t kMaxUses = 16;
 
   [[nodiscard]] bool expired() noexcept;
+  [[nodiscard]] Error error_of_failed() const noexcept;
   void fail(const RegionGrant& region, std::size_t index,
             const OperationRecord& operation) noexcept;
   template <typename Pair>
@@ -86,6 +88,9 @@ class ManyCall {
   // For lanes that take requests (many_call_runs.cc):
   template <typename Pair>
   [[nodiscard]] std::size_t add_runs(const RegionGrant& region, std::span<Pair> pairs) noexcept;
+  template <typename Pair>
+  [[nodiscard]] std::size_t begin_run(Run& run, const RegionGrant& region, std::span<Pair> pairs,
+                                      transport::Chain requests) noexcept;
   template <bool kKnown, typename Pair>
   [[nodiscard, gnu::noinline]] std::uint64_t fill_run(const RegionGrant& region,
                                                       std::span<Pair> pairs,
@@ -122,7 +127,7 @@ class ManyCall {
   const bool mapped_;     ///< the pairs are copied by the calling thread
   bool expired_ = false;  ///< the deadline has passed, so no more pairs begin
   std::size_t next_index_ = 0;
-  Failed failed_;
+  std::optional<Failed> failed_;
 
   std::size_t rounds_until_clock_;
   std::uint64_t copied_count_ = 0;

@@ -49,34 +49,42 @@ template <typename Pair>
 std::size_t ManyCall::add_runs(const RegionGrant& region, std::span<Pair> pairs) noexcept {
   note_use(memory_of(pairs.front()));
   run_region_ = &region;
-  const std::span<ManyRecord> records = batch_->unchained();
+  // Both runs fit into the batch: if the first one has more than half of the records, all other
+  // pairs fit into the rest.
+  ManyRecord* const records = batch_->unchained().data();
   const std::size_t length = std::clamp<std::size_t>(
       lane_.depth(), 1, pairs.size() > kManyInFlight ? kPairsOfRun : kManyInFlight);
-  runs_[0].records = records.first(length);
-  runs_[1].records = records.subspan(length, std::min(length, records.size() - length));
   std::size_t begun = 0;
-  for (std::size_t turn = 0; begun != pairs.size(); turn ^= 1U) {
-    Run& run = runs_[turn];
-    while (run.in_flight != 0) wait(1);
+  for (std::size_t first = 0;; first = first == 0 ? length : 0) {
+    Run& run = runs_[first == 0 ? 0 : 1];
     if (begun != 0) {
+      while (run.in_flight != 0) wait(1);
       chunk_began_ = clock_now();
       expired_ = chunk_began_ >= deadline_;
-      if (expired_) break;
+      if (expired_) return begun;
     }
-    run.first_index = next_index_;
+    run.records = records + first;
     const std::size_t count = std::min(length, pairs.size() - begun);
-    const std::span<Pair> next = pairs.subspan(begun, count);
-    const std::uint64_t bytes = last_memory_ != nullptr
-                                    ? fill_run<true>(region, next, run.records.data())
-                                    : fill_run<false>(region, next, run.records.data());
-    if (bytes == 0) break;
-    const std::size_t posted =
-        post_run(run, batch_->requests().subspan(turn * length, count), bytes);
-    next_index_ += posted;
+    const std::size_t posted = begin_run(run, region, pairs.subspan(begun, count),
+                                         batch_->requests().subspan(first, count));
     begun += posted;
-    if (posted != count) break;
+    if (posted != count || begun == pairs.size()) return begun;
   }
-  return begun;
+}
+
+/// Fills and posts a run of `pairs`. Returns the number of pairs that it has begun, from the first
+/// one on: see post_run(), or 0 if the pairs do not fit into a run.
+template <typename Pair>
+[[gnu::always_inline]] inline std::size_t ManyCall::begin_run(Run& run, const RegionGrant& region,
+                                                              std::span<Pair> pairs,
+                                                              transport::Chain requests) noexcept {
+  const std::uint64_t bytes = last_memory_ != nullptr ? fill_run<true>(region, pairs, run.records)
+                                                      : fill_run<false>(region, pairs, run.records);
+  if (bytes == 0) return 0;
+  run.first_index = next_index_;
+  const std::size_t posted = post_run(run, requests, bytes);
+  next_index_ += posted;
+  return posted;
 }
 
 /// Fills as many of `records` as there are `pairs`. Returns the sum of their bytes. 0: a pair does
@@ -158,7 +166,7 @@ std::size_t ManyCall::post_run(Run& run, transport::Chain requests, std::uint64_
     const RegionGrant::RequestBytes now = run_region_->request_bytes(opcode_, last_memory_);
     if (expired() || now.bytes_max == 0 || now.local_key != requests[posted]->local_key)
       return posted;
-    if (taken != 0) fill_like(run.records[posted], run.records.front());
+    if (taken != 0) fill_like(run.records[posted], *run.records);
   }
 }
 
@@ -168,10 +176,9 @@ void ManyCall::collect_runs() noexcept {
   for (std::size_t left = sink.ready(); left != 0;) {
     const CompletionSink::Run ended = sink.take_run();
     const ManyRecord* const record = ManyBatch::record_of(ended.first);
-    Run& run = runs_[record < runs_[1].records.data() ? 0 : 1];
+    Run& run = runs_[runs_[1].records == nullptr || record < runs_[1].records ? 0 : 1];
     if (!record->outcome.ok) [[unlikely]]
-      fail(*run_region_, run.first_index + static_cast<std::size_t>(record - run.records.data()),
-           *record);
+      fail(*run_region_, run.first_index + static_cast<std::size_t>(record - run.records), *record);
     REMORA_ASSERT_HOT(ended.count <= run.in_flight, "a pair in flight ends once");
     run.in_flight -= ended.count;
     in_flight_ -= ended.count;
