@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <remora/remora.h>
@@ -71,11 +72,14 @@ struct FakeDomain final : transport::MemoryDomain {
 /// request.
 Block scattered(std::uint64_t sent) { return Block{(sent * 37) & 63U}; }
 
+/// `times` is a multiple of 32.
 void run_batches(const Region& region, SlotPool& slots, std::uint64_t times) {
   Queue queue = region.queue({.depth = 32}).value();
+  std::array<Slot, 32> taken;
   const test::Counted counted;
   for (std::uint64_t sent = 0, done = 0; done < times;) {
-    while (sent < times && !queue.full()) queue.read(scattered(sent++), slots.take());
+    if (slots.take(taken) != taken.size()) std::abort();
+    for (Slot& slot : taken) queue.read(scattered(sent++), std::move(slot));
     queue.submit().value();
     for (Completion& completion : queue.wait(32)) {
       if (!completion.ok()) std::abort();

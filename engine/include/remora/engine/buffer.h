@@ -287,6 +287,11 @@ class SlotPool {
 
   /// A free slot, or an empty one if all are in use. Never blocks, never allocates.
   [[nodiscard]] Slot take() noexcept;
+  /// Takes a free slot for each element of `slots`, with one atomic exchange, and returns their
+  /// number: less than asked for if the others are in use. The slots go to the first elements, and
+  /// the other elements are empty then. Slots that the elements had are given back before. Never
+  /// blocks, never allocates.
+  std::size_t take(std::span<Slot> slots) noexcept;
   /// The length of each slot, as it was requested.
   [[nodiscard]] std::size_t slot_bytes() const noexcept;
   /// All slots of the pool, used and free.

@@ -40,6 +40,22 @@ Slot SlotPool::take() noexcept {
   return Slot{store_.pointer().get(), store_->slot(index), index};
 }
 
+std::size_t SlotPool::take(std::span<Slot> slots) noexcept {
+  for (Slot& slot : slots) slot.release();
+  if (store_ == nullptr) [[unlikely]]
+    return 0;
+  detail::SlotStore* const store = store_.pointer().get();
+  const detail::SlotStore::Taken taken = store->take_chain(slots.size());
+  std::uint32_t index = taken.first;
+  for (Slot& slot : slots.first(taken.count)) {
+    slot.store_ = store;
+    slot.bytes_ = store->slot(index);
+    slot.index_ = index;
+    index = store->unchain(index);
+  }
+  return taken.count;
+}
+
 std::size_t SlotPool::slot_bytes() const noexcept {
   return store_ == nullptr ? 0 : store_->slot_bytes();
 }

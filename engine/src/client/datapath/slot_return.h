@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/buffer.h>
 
+#include "client/datapath/local_memory.h"
 #include "client/datapath/slot_store.h"
 
 namespace remora::detail {
@@ -17,6 +19,23 @@ class SlotReturn {
   ~SlotReturn() { flush(); }
   SlotReturn(const SlotReturn&) = delete;
   SlotReturn& operator=(const SlotReturn&) = delete;
+
+  /// The local memory of a slot; LocalMemory::of_empty_slot() if it is empty, or a parent's.
+  [[nodiscard]] static LocalMemory* memory_of(const Slot& slot) noexcept {
+    const SlotStore* const store = slot.store_;
+    if (store == nullptr || store->foreign()) [[unlikely]]
+      return LocalMemory::of_empty_slot();
+    return store->memory().get();
+  }
+  /// Moves `from` to `to`, which must be another slot. For callers that move each slot once.
+  static void move(Slot& from, Slot& to) noexcept {
+    REMORA_ASSERT_HOT(&from != &to, "a slot of the caller is in no place of a table");
+    if (to.store_ != nullptr) [[unlikely]]
+      to.release();
+    to.store_ = std::exchange(from.store_, nullptr);
+    to.bytes_ = std::exchange(from.bytes_, {});
+    to.index_ = from.index_;
+  }
 
   /// Takes over `slot`, and leaves it empty. Ignores an empty slot.
   void add(Slot& slot) noexcept {

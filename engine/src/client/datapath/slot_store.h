@@ -32,6 +32,20 @@ class SlotStore {
   static constexpr std::size_t kMaxSlots = kNone;
   /// The index of a free slot, or kNone.
   [[nodiscard]] std::uint32_t take() noexcept;
+  struct Taken {
+    std::uint32_t first;  ///< undefined if the count is 0
+    std::uint32_t count;
+  };
+  /// Takes up to `count` free slots, with one exchange. They are chained: the caller calls
+  /// unchain() for each of them, from the first one on.
+  [[nodiscard]] Taken take_chain(std::size_t count) noexcept;
+  /// Returns the slot that is chained behind this slot of take_chain(); behind the last one there
+  /// is none, and the result is undefined.
+  [[nodiscard]] std::uint32_t unchain(std::uint32_t index) noexcept {
+    const std::uint32_t next = next_[index].load(std::memory_order_relaxed);
+    if constexpr (kHotAssertions) next_[index].store(kOut, std::memory_order_relaxed);
+    return next;
+  }
   void give_back(std::uint32_t index) noexcept { give_back(index, index, 1); }
   /// Gives back `count` slots that were chained from `first` to `last`.
   void give_back(std::uint32_t first, std::uint32_t last, std::uint32_t count) noexcept;
@@ -90,6 +104,25 @@ inline std::uint32_t SlotStore::take() noexcept {
     if (!head_.compare_exchange_weak(head, next, std::memory_order_acquire)) continue;
     if constexpr (kHotAssertions) next_[index].store(kOut, std::memory_order_relaxed);
     return index;
+  }
+}
+
+inline SlotStore::Taken SlotStore::take_chain(std::size_t count) noexcept {
+  const std::size_t slot_count = next_.size();
+  std::uint64_t head = head_.load(std::memory_order_acquire);
+  while (true) {
+    const auto first = static_cast<std::uint32_t>(head & kIndexMask);
+    // If another thread takes or gives back slots meanwhile, the chain may lead anywhere in the
+    // pool, or to kOut. The exchange fails then, since the tag has changed.
+    std::uint32_t behind = first;
+    std::uint32_t taken = 0;
+    while (taken < count && behind < slot_count) {
+      behind = next_[behind].load(std::memory_order_relaxed);
+      ++taken;
+    }
+    if (taken == 0) return {first, 0};
+    const std::uint64_t next = ((head & ~kIndexMask) + kOneTag + taken * kOneOut) | behind;
+    if (head_.compare_exchange_weak(head, next, std::memory_order_acquire)) return {first, taken};
   }
 }
 

@@ -2,6 +2,7 @@
 /// queue_core.cc has the functions that a queue rarely runs.
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <remora/assert.h>
@@ -89,7 +90,7 @@ void QueueCore::attach_filled(OperationList filled) noexcept {
   ++filled_.count;
   if (slot != nullptr) {
     any_slots_ = true;
-    entry.slot = std::move(*slot);
+    SlotReturn::move(*slot, entry.slot);
   }
   return entry.ticket;
 }
@@ -144,9 +145,11 @@ Ticket QueueCore::take_pieces(Opcode opcode, ByteOffset offset, std::span<const 
 
 Ticket QueueCore::take_slot(Opcode opcode, ByteOffset offset, Slot& slot,
                             std::uint64_t tag) noexcept {
-  const Target bytes{slot};
-  return take({opcode, offset, bytes.bytes().data(), bytes.bytes().size(), bytes.memory()}, &slot,
-              tag);
+  LocalMemory* const memory = SlotReturn::memory_of(slot);
+  std::span<std::byte> bytes;
+  if (memory != LocalMemory::of_empty_slot()) [[likely]]
+    bytes = slot.bytes();
+  return take({opcode, offset, bytes.data(), bytes.size(), memory}, &slot, tag);
 }
 
 Status QueueCore::submit() noexcept {

@@ -82,5 +82,40 @@ TEST(SlotStore, NoSlotIsOutTwiceUnderContention) {
   EXPECT_FALSE(shared);
 }
 
+TEST(SlotStore, NoSlotOfAChainIsOutTwiceUnderContention) {
+  auto store = SlotStore::create(6, 64).value();
+  std::array<std::atomic<int>, 6> holders{};
+  std::atomic<bool> shared{false};
+  std::vector<std::thread> threads;
+  threads.reserve(4);
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 10'000; ++i) {
+        const SlotStore::Taken taken = store->take_chain(3);
+        std::array<std::uint32_t, 3> indexes{};
+        std::uint32_t index = taken.first;
+        for (std::uint32_t n = 0; n < taken.count; ++n) {
+          indexes[n] = index;
+          if (holders[index].fetch_add(1) != 0) shared = true;
+          index = store->unchain(index);
+        }
+        for (std::uint32_t n = 0; n < taken.count; ++n) {
+          holders[indexes[n]].fetch_sub(1);
+          store->give_back(indexes[n]);
+        }
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(shared);
+  const SlotStore::Taken all = store->take_chain(7);
+  EXPECT_EQ(all.count, 6U) << "all slots were given back";
+  std::uint32_t index = all.first;
+  for (std::uint32_t n = 0; n < all.count; ++n) {
+    const std::uint32_t next = store->unchain(index);
+    store->give_back(index);
+    index = next;
+  }
+}
+
 }  // namespace
 }  // namespace remora::detail
