@@ -18,8 +18,8 @@ namespace {
 struct Cost {
   std::string path;  ///< posted: with a provider that does nothing; direct: memory of this process
   /// registered: a queue in batches of 32, 4 KiB into the application's registered memory; batched:
-  /// 64 B into slots, which are taken and given back 32 at a time; alone: one synchronous read; read_many_N:
-  /// calls of N pairs of 64 B into registered memory.
+  /// 64 B into slots, which are taken and given back 32 at a time; alone: one synchronous read;
+  /// read_many_N: calls of N pairs of 64 B into registered memory.
   std::string face;
   double bound;
 };
