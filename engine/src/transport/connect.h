@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "transport/client_endpoint.h"
 #include "transport/rail_plan.h"
+#include "transport/session_domain.h"
 
 namespace remora::transport {
 
@@ -22,6 +23,9 @@ struct ConnectOptions {
   /// rdma: set when the session uses several devices; null: it uses one. The connections of a
   /// session share it.
   std::shared_ptr<RailPlan> rails{};
+  /// rdma: set when the session continues over another device once its own has gone; null: it waits
+  /// for its device. The connections of a session share it.
+  std::shared_ptr<SessionDomain> domain{};
   bool hardware_only = false;
   bool payload_crc = false;     ///< tcp: checksums of data, beside those of the frames
   config::RdmaSettings rdma{};  ///< rdma: settings of the fabric

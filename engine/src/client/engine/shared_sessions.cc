@@ -8,6 +8,7 @@
 #include "transport/fault/core.h"
 #include "transport/rail_choice.h"
 #include "transport/rail_plan.h"
+#include "transport/session_domain.h"
 
 namespace remora::detail {
 
@@ -66,8 +67,13 @@ Result<std::shared_ptr<SessionCore>> SharedSessions::find_or_start(EngineService
   if (device.empty() && rails->devices.size() == 1) device = rails->devices.front();
   if (kind == TransportKind::kRdma && rails->several())
     plan = std::make_shared<transport::RailPlan>(std::move(*rails));
+  // A session over a device that was named stays on it. Rails bring their own choice of devices.
+  std::shared_ptr<transport::SessionDomain> domain;
+  if (kind == TransportKind::kRdma && device.empty() && plan == nullptr)
+    domain = std::make_shared<transport::SessionDomain>();
   const transport::ConnectOptions how{.device = std::move(device),
                                       .rails = std::move(plan),
+                                      .domain = std::move(domain),
                                       .hardware_only = hardware_only,
                                       .payload_crc = payload_crc,
                                       .rdma = rdma,

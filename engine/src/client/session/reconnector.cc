@@ -166,9 +166,11 @@ bool Reconnector::reconnect_once(Deadline until) noexcept {
     return true;
   }
   const std::shared_ptr<transport::ClientEndpoint> joined = std::move(*endpoint);
-  // The route to the server now leads over a device for which the session's local keys are not
-  // valid.
+  // The connection is over a device for which the session's local keys are not valid.
   if (joined->memory_domain() != session_.domain()) return true;
+  if (auto* const domain = session_.memory_domain();
+      domain != nullptr && joined->device() != session_.local_device())
+    domain->show_counters(session_.engine().registry());
   const std::uint64_t connection = session_.begin_joining(joined);
   if (connection == 0) return true;
   Status status = session_.channel().watch({joined, connection});

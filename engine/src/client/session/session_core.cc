@@ -22,7 +22,6 @@ SessionCore::SessionCore(std::shared_ptr<EngineServices> engine, ServerConnector
       loop_{loop},
       connector_{std::move(connector)},
       kind_{endpoint->kind()},
-      device_{endpoint->device()},
       domain_{endpoint->memory_domain()},
       handshake_{*this},
       channel_{*this, loop, std::move(endpoint)},

@@ -84,7 +84,8 @@ class SessionCore final : public SessionTicker::Ticked,
   [[nodiscard]] TransportKind kind() const noexcept { return kind_; }
   /// "host:port", as in the URI.
   [[nodiscard]] const std::string& server_address() const noexcept { return connector_.server; }
-  [[nodiscard]] const std::string& local_device() const noexcept { return device_; }
+  /// The local device of the latest control channel; empty where no device carries it.
+  [[nodiscard]] std::string local_device() const { return channel_.endpoint()->device(); }
   [[nodiscard]] const ClientMetrics& metrics() const noexcept { return *metrics_; }
 
   // The state:
@@ -216,7 +217,6 @@ class SessionCore final : public SessionTicker::Ticked,
   EventLoop& loop_;
   const ServerConnector connector_;
   const TransportKind kind_;
-  const std::string device_;
   std::shared_ptr<transport::MemoryDomain> domain_;
   std::optional<ClientMetrics> metrics_;
 

@@ -55,7 +55,7 @@ class ClientDomain::Handle final : public Registration {
 };
 
 Result<std::shared_ptr<ClientDomain>> ClientDomain::of(const verbs::Device& device,
-                                                       const verbs::Address& peer) {
+                                                       const verbs::Address& peer, Moves moves) {
   const auto server = device.is_iwarp() ? std::optional{peer} : std::nullopt;
   struct Known {
     remora::detail::Mutex mutex;
@@ -68,11 +68,11 @@ Result<std::shared_ptr<ClientDomain>> ClientDomain::of(const verbs::Device& devi
     const remora::detail::MutexLock lock{known.mutex};
     std::erase_if(known.domains, [](const auto& weak) { return weak.expired(); });
     for (const auto& weak : known.domains)
-      if (auto alive = weak.lock();
-          alive != nullptr && alive->device_ == device.name() && alive->server_ == server)
+      if (auto alive = weak.lock(); alive != nullptr && alive->moves_ == moves &&
+                                    alive->server_ == server && alive->device() == device.name())
         found = std::move(alive);
     if (found == nullptr) {
-      found = std::make_shared<ClientDomain>(std::string{device.name()}, server);
+      found = std::make_shared<ClientDomain>(std::string{device.name()}, server, moves);
       known.domains.push_back(found);
     }
   }
@@ -80,10 +80,27 @@ Result<std::shared_ptr<ClientDomain>> ClientDomain::of(const verbs::Device& devi
   return found;
 }
 
+bool ClientDomain::may_move_now() const {
+  if (moves_ == Moves::kNo || server_) return false;
+  const verbs::ProtectionDomain now = domain();
+  return now.empty() || now.device().gone();
+}
+
+Status ClientDomain::move_to(const verbs::Device& device) {
+  const bool other = this->device() != device.name();
+  if (other && (moves_ == Moves::kNo || server_ || device.is_iwarp()))
+    return Error{Code::kUnsupported, "a session's memory on another device"}.with_subject(
+        device.name());
+  return arrive(device);
+}
+
 Status ClientDomain::arrive(const verbs::Device& device) {
   const remora::detail::MutexLock arriving{arriving_};
   if (const verbs::ProtectionDomain now = domain(); !now.empty()) {
     if (now.device() == device) return {};
+    if (now.device().name() != device.name() && !now.device().gone())
+      return Error{Code::kConnectionLost, "memory on another device"}.with_subject(
+          now.device().name());
     now.device().mark_gone();  // it has returned before its loss was noticed
     leave();
   }
@@ -93,18 +110,24 @@ Status ClientDomain::arrive(const verbs::Device& device) {
   if (!events) return events.error();
   std::vector<std::shared_ptr<Memory>> memories;
   std::vector<std::shared_ptr<DeviceCache>> caches;
+  std::string name{device.name()};
+  std::string before;
   {
     const remora::detail::MutexLock lock{mutex_};
+    before = std::exchange(device_, name);
     domain_ = *made;
     events_ = std::move(*events);
     caches = this->caches();
     for (const auto& weak : memories_)
       if (auto memory = weak.lock()) memories.push_back(std::move(memory));
   }
+  if (before != name)
+    log::warn({"device.replaced", "device other"},
+              "rdma: {} has gone; sessions over it continue over {}", before, name);
   for (const auto& memory : memories)
     if (auto registered = memory->register_in(*made); !registered)
       log::warn({"device.not_registered", "device bytes reason"},
-                "{}: {} bytes could not be registered again: {}", device_, memory->bytes.size(),
+                "{}: {} bytes could not be registered again: {}", name, memory->bytes.size(),
                 registered.error().message());
   for (const auto& cache : caches) cache->arrive(*made);
   arrivals_.fetch_add(1);
@@ -136,7 +159,10 @@ void ClientDomain::leave() noexcept {
     caches = this->caches();
   }
   for (const auto& cache : caches) cache->leave();
-  log::warn({"device.gone", "device"}, "rdma: {} has gone; sessions over it wait for it", device_);
+  log::warn({"device.gone", "device"}, "rdma: {} has gone; sessions over it wait for {}", device(),
+            moves_ == Moves::kYes && !server_
+                ? "it, or for another device that reaches their server"
+                : "it");
   reaper_.take(std::move(left));
 }
 
@@ -170,8 +196,13 @@ verbs::ProtectionDomain ClientDomain::domain() const {
   return domain_;
 }
 
-Error ClientDomain::gone() const noexcept {
-  return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device_).with_reason(
+std::string ClientDomain::device() const {
+  const remora::detail::MutexLock lock{mutex_};
+  return device_;
+}
+
+Error ClientDomain::gone() const {
+  return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device()).with_reason(
       Reason::kLaneBroken);
 }
 
@@ -185,11 +216,15 @@ Result<std::unique_ptr<Registration>> ClientDomain::register_bytes(std::span<std
     made = memory->register_in(domain);
   if (!made) return made.error();
   auto handle = std::make_unique<Handle>(memory);
-  const remora::detail::MutexLock lock{mutex_};
-  if (!(domain_ == domain)) return gone();
-  std::erase_if(memories_, [](const auto& weak) { return weak.expired(); });
-  memories_.push_back(memory);
-  return std::unique_ptr<Registration>{std::move(handle)};
+  {
+    const remora::detail::MutexLock lock{mutex_};
+    if (domain_ == domain) {
+      std::erase_if(memories_, [](const auto& weak) { return weak.expired(); });
+      memories_.push_back(memory);
+      return std::unique_ptr<Registration>{std::move(handle)};
+    }
+  }
+  return gone();
 }
 
 std::shared_ptr<RegistrationCache> ClientDomain::make_cache(
@@ -213,7 +248,7 @@ std::uint64_t ClientDomain::lockable_bytes() const noexcept {
 }
 
 void ClientDomain::show_counters(metrics::Registry& registry) noexcept {
-  show_device_counters(registry, device_);
+  show_device_counters(registry, device());
 }
 
 std::vector<std::shared_ptr<DeviceCache>> ClientDomain::caches() {

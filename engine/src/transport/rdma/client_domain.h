@@ -1,6 +1,7 @@
 #pragma once
 
-/// The client's local memory on one RDMA device, which may go and return.
+/// The client's local memory on one RDMA device, which may go and return, or be replaced by another
+/// device of the host.
 
 #include <atomic>
 #include <cstdint>
@@ -24,15 +25,28 @@ namespace remora::transport::rdma {
 /// The protection domain of all sessions of this process on the device of one name; on an iWARP
 /// device, of the sessions with one server (local_access.h). When the device goes, everything in it
 /// is released at once; the registrations stay recorded, and are made again when a session connects
-/// over the device again. Thread-safe.
+/// over the device again, or over another device. Sessions that may not change their device have a
+/// domain of their own. Thread-safe.
 class ClientDomain final : public MemoryDomain {
  public:
+  /// Whether the memory moves to another device when its device has gone. A domain of an iWARP
+  /// device never moves.
+  enum class Moves : bool { kNo, kYes };
   /// Returns the same object for a device that has returned under its name. **Blocks** while memory
   /// is registered again. Errors: kProvider, kOutOfMemory.
   static Result<std::shared_ptr<ClientDomain>> of(const verbs::Device& device,
-                                                  const verbs::Address& peer);
-  ClientDomain(std::string device, const std::optional<verbs::Address>& server)
-      : device_{std::move(device)}, server_{server} {}
+                                                  const verbs::Address& peer,
+                                                  Moves moves = Moves::kNo);
+  ClientDomain(std::string device, const std::optional<verbs::Address>& server, Moves moves)
+      : server_{server}, moves_{moves}, device_{std::move(device)} {}
+
+  /// Whether move_to() may name any device: the memory's device has gone, and the memory moves.
+  [[nodiscard]] bool may_move_now() const;
+  /// The memory is on `device` from now on, with other keys. It stays where it is if it is there
+  /// already. **Blocks** while memory is registered. Errors: kConnectionLost: the memory is on
+  /// another device, which has not gone; kUnsupported: the memory cannot leave its device, or
+  /// `device` is an iWARP device; those of of().
+  Status move_to(const verbs::Device& device);
 
   /// Errors: those of ProtectionDomain::register_bytes(); kConnectionLost: the device has gone.
   Result<std::unique_ptr<Registration>> register_bytes(std::span<std::byte> bytes) override;
@@ -43,7 +57,8 @@ class ClientDomain final : public MemoryDomain {
 
   /// The protection domain; empty: the device has gone.
   [[nodiscard]] verbs::ProtectionDomain domain() const;
-  [[nodiscard]] const std::string& device() const noexcept { return device_; }
+  /// The name of the device on which the memory is, or was last.
+  [[nodiscard]] std::string device() const;
   [[nodiscard]] Reaper& reaper() noexcept { return reaper_; }
   /// How often the device has come: a registration that was made before the last arrival has
   /// another key now.
@@ -57,12 +72,13 @@ class ClientDomain final : public MemoryDomain {
   void leave_if_gone() noexcept;
   bool trim();
   [[nodiscard]] std::vector<std::shared_ptr<DeviceCache>> caches() REMORA_REQUIRES(mutex_);
-  [[nodiscard]] Error gone() const noexcept;
+  [[nodiscard]] Error gone() const;
 
-  const std::string device_;
-  const std::optional<verbs::Address> server_;                     ///< of an iWARP device's domain
+  const std::optional<verbs::Address> server_;  ///< of an iWARP device's domain
+  const Moves moves_;
   remora::detail::Mutex arriving_ REMORA_ACQUIRED_BEFORE(mutex_);  ///< one arrival at a time
   mutable remora::detail::Mutex mutex_;
+  std::string device_ REMORA_GUARDED_BY(mutex_);
   verbs::ProtectionDomain domain_ REMORA_GUARDED_BY(mutex_);
   std::optional<verbs::AsyncEvents> events_ REMORA_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<Memory>> memories_ REMORA_GUARDED_BY(mutex_);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,10 +31,12 @@
 #include "transport/rdma/pair_size.h"
 #include "transport/rdma/reaper.h"
 #include "transport/rdma/rejection.h"
+#include "transport/rdma/session_route.h"
 #include "transport/rdma/stale_connection.h"
 #include "transport/rdma/thread_domain.h"
 #include "transport/rdma/wire.h"
 #include "transport/rkey_table.h"
+#include "transport/session_domain.h"
 
 namespace remora::transport {
 
@@ -55,6 +58,7 @@ class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails 
                      verbs::Address peer, const config::RdmaSettings& settings,
                      std::unique_ptr<ClientRails> rails)
       : domain_{std::move(domain)},
+        device_{connection.device().name()},
         events_{std::move(events)},
         peer_{peer},
         settings_{settings},
@@ -65,7 +69,7 @@ class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails 
   }
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
-  [[nodiscard]] const std::string& device() const noexcept override { return domain_->device(); }
+  [[nodiscard]] const std::string& device() const noexcept override { return device_; }
 
   Status send(ControlMessage message, Deadline deadline) noexcept override {
     const remora::detail::MutexLock lock{sending_};
@@ -306,6 +310,7 @@ class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails 
   }
 
   std::shared_ptr<ClientDomain> domain_;
+  const std::string device_;  ///< of the control channel
   std::shared_ptr<FdSet> events_;
   verbs::Address peer_;
   const config::RdmaSettings settings_;
@@ -357,10 +362,23 @@ Result<std::unique_ptr<ClientRails>> make_rails(const std::shared_ptr<ClientDoma
                                        rails_options(options, peer.port()));
 }
 
+/// The protection domain of a control channel over `device`. If the session's memory is not there
+/// yet, it is one of the channel alone: the memory moves when the server has answered.
+Result<verbs::ProtectionDomain> channel_domain(const ClientDomain& memory,
+                                               const verbs::Device& device, bool moves) {
+  verbs::ProtectionDomain now = memory.domain();
+  if (!now.empty() && (!moves || now.device() == device)) return now;
+  if (!moves) return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device.name());
+  return device.allocate_domain();
+}
+
+/// `held`: the memory of the session that connects again, if it may continue over another device;
+/// otherwise null.
 Result<std::unique_ptr<ClientEndpoint>> connect_by(ClientRails::Route route,
                                                    const verbs::Address& peer,
-                                                   const ConnectOptions& options, Deadline deadline,
-                                                   bool& stale) {
+                                                   const ConnectOptions& options,
+                                                   const std::shared_ptr<ClientDomain>& held,
+                                                   Deadline deadline, bool& stale) {
   verbs::Connector& connector = route.connector;
   const verbs::Device& device = connector.device();
   if (options.hardware_only && device.is_software())
@@ -368,14 +386,19 @@ Result<std::unique_ptr<ClientEndpoint>> connect_by(ClientRails::Route route,
         .with_subject(device.name());
   if (auto why = rdma::why_unusable(device))
     return Error{Code::kUnsupported, "rdma"}.with_subject(std::string{device.name()} + ": " + *why);
-  auto domain = ClientDomain::of(device, peer);
+  const auto moves =
+      options.domain != nullptr ? ClientDomain::Moves::kYes : ClientDomain::Moves::kNo;
+  auto domain = held != nullptr ? Result<std::shared_ptr<ClientDomain>>{held}
+                                : ClientDomain::of(device, peer, moves);
   if (!domain) return domain.error();
+  // As the device has returned, its memory is registered before the server waits for a hello.
+  if (held != nullptr && held->device() == device.name())
+    if (auto status = held->move_to(device); !status) return status.error();
   auto rails = make_rails(*domain, peer, route.source, options);
   if (!rails) return rails.error();
-  const verbs::ProtectionDomain memory = (*domain)->domain();
-  if (memory.empty())
-    return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device.name());
-  auto buffers = ControlBuffers::create(memory);
+  const auto memory = channel_domain(**domain, device, held != nullptr);
+  if (!memory) return memory.error();
+  auto buffers = ControlBuffers::create(*memory);
   if (!buffers) return buffers.error();
   auto builder = buffers->builder();
   if (auto status = rdma::apply(options.rdma, device, connector.port(), builder); !status)
@@ -384,7 +407,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_by(ClientRails::Route route,
   if (auto status = buffers->post_receives(connector.queue_pair()); !status) return status.error();
   auto events = FdSet::create();
   if (!events) return events.error();
-  const int device_events = memory.device().raw()->async_fd;
+  const int device_events = memory->device().raw()->async_fd;
   const auto introduction = Introduction{.mtu_bytes = options.rdma.mtu.value_or(0)}.to_wire();
   auto connection = connector.connect(deadline, {.private_data = introduction});
   stale = connector.answer() && connector.answer()->stale();
@@ -392,6 +415,11 @@ Result<std::unique_ptr<ClientEndpoint>> connect_by(ClientRails::Route route,
     return timed_out_as(rdma::told_by_server(connector, connection.error()), Reason::kSilent);
   for (const int fd : {buffers->event_fd(), connection->event_fd(), device_events})
     if (auto status = events->add(fd); !status) return status.error();
+  // Another device is known to reach the server now. If registering takes longer than the server
+  // waits for a hello, the next attempt finds the memory here.
+  if (held != nullptr)
+    if (auto status = held->move_to(device); !status) return status.error();
+  if (options.domain != nullptr) options.domain->set(*domain);
   return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(
       std::move(*domain), std::move(*buffers), std::move(*connection),
       std::make_shared<FdSet>(std::move(*events)), peer, options.rdma, std::move(*rails))};
@@ -403,7 +431,37 @@ Result<std::unique_ptr<ClientEndpoint>> connect_to(const verbs::Address& peer,
   auto connector =
       rdma::resolve_over(options.device, peer, deadline, rdma::route_options(options.rdma));
   if (!connector) return timed_out_as(connector.error(), Reason::kUnreachable);
-  return connect_by({.connector = std::move(*connector)}, peer, options, deadline, stale);
+  return connect_by({.connector = std::move(*connector)}, peer, options, nullptr, deadline, stale);
+}
+
+/// Connects a session again whose memory is `memory`. When its device has gone, tries each device
+/// that reaches the server, the host's route first. An attempt has half of the time that is left,
+/// and the last attempt all of it.
+Result<std::unique_ptr<ClientEndpoint>> connect_again(const std::shared_ptr<ClientDomain>& memory,
+                                                      const verbs::Address& peer,
+                                                      const ConnectOptions& options,
+                                                      Deadline deadline) {
+  memory->look();
+  const ClientRails::Options how = rails_options(options, peer.port());
+  std::vector<std::string> tried;
+  Result<std::unique_ptr<ClientEndpoint>> endpoint =
+      Error{Code::kUnreachable, "rdma"}.with_subject(peer.to_string());
+  for (std::size_t left = rdma::devices_to_try(*memory, how); left > 0; --left) {
+    const Clock::time_point now = Clock::now();
+    const Deadline until = left == 1 ? deadline : now + (deadline - now) / 2;
+    endpoint = rdma::connect_past_stale(
+        until, [&](bool& stale) -> Result<std::unique_ptr<ClientEndpoint>> {
+          auto route = rdma::route_of_session(*memory, peer, tried, until, how);
+          if (!route) return timed_out_as(route.error(), Reason::kUnreachable);
+          std::string device{route->connector.device().name()};
+          auto made = connect_by(std::move(*route), peer, options, memory, until, stale);
+          if (!made && !stale) tried.push_back(std::move(device));
+          return made;
+        });
+    if (endpoint) return endpoint;
+    log::debug("rdma: {}: {}", peer.to_string(), endpoint.error().message());
+  }
+  return endpoint;
 }
 
 /// Tries each known address of the server, the last to answer first; then tries each address over
@@ -438,7 +496,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_over_rails(const Uri& uri,
           auto route = ClientRails::route_to(*peer, choice, over, until, how);
           if (!route) return timed_out_as(route.error(), Reason::kUnreachable);
           const std::string device{route->connector.device().name()};
-          auto made = connect_by(std::move(*route), *peer, options, until, stale);
+          auto made = connect_by(std::move(*route), *peer, options, nullptr, until, stale);
           if (!made && !stale) over.push_back(device);
           return made;
         });
@@ -460,6 +518,9 @@ Result<std::unique_ptr<ClientEndpoint>> connect_rdma(const Uri& uri, const Conne
   if (options.rails != nullptr) return connect_over_rails(uri, options, deadline);
   auto peer = verbs::Address::resolve(uri.host, uri.port, deadline);
   if (!peer) return peer.error();
+  if (options.domain != nullptr)
+    if (const auto memory = std::dynamic_pointer_cast<ClientDomain>(options.domain->get()))
+      return connect_again(memory, *peer, options, deadline);
   return rdma::connect_past_stale(
       deadline, [&](bool& stale) { return connect_to(*peer, options, deadline, stale); });
 }

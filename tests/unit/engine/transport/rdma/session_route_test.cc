@@ -1,0 +1,97 @@
+/// Over which device a session connects again.
+
+#include "transport/rdma/session_route.h"
+
+#include <chrono>
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+
+#include "unit/verbs/fake_verbs.h"
+
+namespace remora::transport::rdma {
+namespace {
+
+/// A host with two devices. Its route to the server leads over the second one from the moment when
+/// the test says so.
+class SessionRouteTest : public test::FakeTest, public testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    fake_.play(*test::find_device_profile(GetParam()));
+    fake_.others.emplace_back("fake1");
+  }
+  std::shared_ptr<ClientDomain> memory_of(ClientDomain::Moves moves) {
+    const auto list = verbs::connection_manager_devices(fake_.provider()).value();
+    return ClientDomain::of(list.front(), peer(), moves).value();
+  }
+  void lead_over_second() { fake_.route = &fake_.others.front().cm_context; }
+  void first_goes(ClientDomain& memory) {
+    memory.domain().device().mark_gone();
+    fake_.device_count = 0;
+    memory.look();
+    lead_over_second();
+  }
+  Result<ClientRails::Route> route(ClientDomain& memory, std::vector<std::string> tried = {}) {
+    return route_of_session(memory, peer(), tried, Clock::now() + std::chrono::seconds{10}, how());
+  }
+  [[nodiscard]] ClientRails::Options how() const {
+    return {.port = 7471, .provider = &fake_.table};
+  }
+  static verbs::Address peer() { return verbs::Address::parse("10.0.0.9", 7471).value(); }
+};
+
+TEST_P(SessionRouteTest, LeadsOverItsDeviceWhileThatIsThere) {
+  const auto memory = memory_of(ClientDomain::Moves::kYes);
+  EXPECT_EQ(devices_to_try(*memory, how()), 1U);
+  const auto own = route(*memory);
+  ASSERT_OK(own);
+  EXPECT_EQ(own->connector.device().name(), "fake0");
+  lead_over_second();
+  EXPECT_CODE(route(*memory), kUnreachable);  // the host's route leads elsewhere
+}
+
+TEST_P(SessionRouteTest, LeadsOverAnyOtherDeviceOnceItsOwnHasGone) {
+  const auto memory = memory_of(ClientDomain::Moves::kYes);
+  first_goes(*memory);
+  EXPECT_EQ(devices_to_try(*memory, how()), 1U) << "one is left";
+  {
+    const auto other = route(*memory);
+    ASSERT_OK(other);
+    EXPECT_EQ(other->connector.device().name(), "fake1");
+    EXPECT_CODE(route(*memory, {"fake1"}), kUnreachable);  // it was tried
+    ASSERT_OK(memory->move_to(other->connector.device()));
+  }
+  const auto again = route(*memory);
+  ASSERT_OK(again);  // it is the session's device from now on
+  EXPECT_EQ(again->connector.device().name(), "fake1");
+}
+
+TEST_P(SessionRouteTest, OfASessionThatStaysWaitsForItsDevice) {
+  const auto memory = memory_of(ClientDomain::Moves::kNo);
+  first_goes(*memory);
+  EXPECT_EQ(devices_to_try(*memory, how()), 1U);
+  EXPECT_CODE(route(*memory), kNotFound);  // though another device reaches the server
+  fake_.device_count = 1;
+  fake_.route = nullptr;
+  const auto returned = route(*memory);
+  ASSERT_OK(returned);
+  EXPECT_EQ(returned->connector.device().name(), "fake0");
+}
+
+TEST_P(SessionRouteTest, AllUsableDevicesMayBeTried) {
+  fake_.others.emplace_back("fake2");
+  const auto memory = memory_of(ClientDomain::Moves::kYes);
+  first_goes(*memory);
+  EXPECT_EQ(devices_to_try(*memory, how()), 2U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Profiles, SessionRouteTest,
+                         testing::Values("mlx5", "mlx5-no-atomics", "bnxt_re", "rxe"),
+                         [](const auto& tested) {
+                           std::string name{tested.param};
+                           std::erase_if(name, [](char c) { return c == '-' || c == '_'; });
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace remora::transport::rdma
