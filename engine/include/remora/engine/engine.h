@@ -166,7 +166,8 @@ struct EngineOptions {
   /// kInvalidArgument. The log has the choice at level debug.
   std::string placement = "auto";
   /// Restricts rdma to one device, and binds its connections to an address of that device if the
-  /// route leads over another one; empty: the device of the route to the server.
+  /// route leads over another one; empty: the device of the route to the server. When a device has
+  /// gone that was not named here, its sessions resume over another one that reaches the server.
   std::string device{};
   /// How many devices the lanes of one session over rdma use: "1", "2" to "8", "auto" (as many as
   /// this host and the server have), or names of the client's devices ("mlx5_0,mlx5_1"); the URI's
