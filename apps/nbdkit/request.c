@@ -20,7 +20,7 @@ Connection* connection_open(Device* device, unsigned depth) {
   made->device = device;
   // Over shm a request is a copy, which its own thread makes. While the session is interrupted
   // there may be no queue: then requests do not use one.
-  if (device->memory.transports != 1U << REMORA_TRANSPORT_SHM)
+  if (memory_transports(&device->memory) != 1U << REMORA_TRANSPORT_SHM)
     made->queue = shared_queue_create(&device->memory, depth);
   return made;
 }
