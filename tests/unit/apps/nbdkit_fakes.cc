@@ -134,6 +134,7 @@ int remora_engine_open_volume(const remora_engine* /*engine*/, const char* /*uri
   return REMORA_UNSUPPORTED;
 }
 void remora_volume_free(remora_volume* /*volume*/) noexcept {}
+void remora_free(void* /*memory*/) noexcept {}
 int remora_volume_info_of(const remora_volume* /*volume*/, remora_volume_info* /*info*/,
                           remora_error* /*error*/) noexcept {
   return REMORA_UNSUPPORTED;
@@ -144,6 +145,16 @@ int remora_volume_claim(const remora_volume* /*volume*/,
   return REMORA_UNSUPPORTED;
 }
 int remora_volume_claimed(const remora_volume* /*volume*/) noexcept { return 0; }
+int remora_volume_groups(const remora_volume* /*volume*/, remora_volume_group* /*groups*/,
+                         size_t /*capacity*/, size_t* /*count*/, remora_error* /*error*/) noexcept {
+  return REMORA_UNSUPPORTED;
+}
+int remora_volume_repair(const remora_volume* /*volume*/,
+                         const remora_volume_repair_options* /*options*/,
+                         remora_volume_repair_report* /*report*/, char** /*left*/,
+                         remora_error* /*error*/) noexcept {
+  return REMORA_UNSUPPORTED;
+}
 int remora_volume_release(const remora_volume* /*volume*/, remora_error* /*error*/) noexcept {
   return REMORA_UNSUPPORTED;
 }

@@ -36,7 +36,7 @@ struct CommandLine {
 TEST(WithoutVolumes, CommandsRefuseAnyWords) {
   for (const std::string& line :
        {std::string{"volume"}, "volume create --size 4GiB --kind mirror:2 " + kVolume,
-        "volume ls --json remora+etcd://host/lab", std::string{"--json volume create"},
+        std::string{"volume ls --json remora+etcd://host/lab"}, std::string{"--json volume create"},
         std::string{"cluster status"}, std::string{"cluster drain --undo a b c"}}) {
     CommandLine remora;
     ASSERT_NO_THROW(remora.app.parse(line)) << line;
