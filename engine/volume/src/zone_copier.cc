@@ -39,14 +39,18 @@ void ZoneCopier::work() {
 }
 
 std::optional<std::uint32_t> ZoneCopier::next() {
-  // The lock is held while the pace waits: all others would wait, too.
-  const MutexLock lock{mutex_};
-  if (!failure_ || next_ == volume_.zone_count()) return std::nullopt;
-  if (!pace_.wait_for(kZoneBytes)) {
-    failure_ = Error{Code::kCancelled, "copy of a group"};
-    return std::nullopt;
+  std::uint32_t zone = 0;
+  {
+    const MutexLock lock{mutex_};
+    if (!failure_ || next_ == volume_.zone_count()) return std::nullopt;
+    zone = next_++;
   }
-  return next_++;
+  // Without the lock: what other threads have copied is told meanwhile, and what has failed noted.
+  const bool goes_on = pace_.wait_for(kZoneBytes);
+  const MutexLock lock{mutex_};
+  if (!goes_on && failure_) failure_ = Error{Code::kCancelled, "copy of a group"};
+  if (!failure_) return std::nullopt;
+  return zone;
 }
 
 void ZoneCopier::end_zone(const Status& copied) {

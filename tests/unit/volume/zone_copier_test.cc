@@ -72,6 +72,17 @@ TEST(ZoneCopier, EachZoneIsCopiedOnce) {
   }
 }
 
+/// The bandwidth allows the second zone some days later. So the copy ends only if the first one is
+/// told while another thread waits for the second.
+TEST(ZoneCopier, WhatIsCopiedIsToldWhileOthersWaitForTheBandwidth) {
+  CopiedMirror mirror{[](std::uint32_t /*zone*/) -> Status { return {}; }};
+  std::atomic<std::uint32_t> told{0};
+  CopyPace pace{1, [&] { return told.load() != 0; }};
+  ZoneCopier copier{mirror, 0, pace, 10s, [&](std::uint32_t done) { told = done; }};
+  EXPECT_EQ(copier.run(2).error().code(), Code::kCancelled);
+  EXPECT_EQ(told.load(), 1U);
+}
+
 TEST(ZoneCopier, FailureEndsTheCopy) {
   std::atomic<std::uint32_t> begun{0};
   CopiedMirror mirror{[&](std::uint32_t zone) -> Status {
