@@ -22,6 +22,12 @@ tl::unexpected<Failure> another_claim(const std::string& volume) {
                  "another client has claimed the volume meanwhile");
 }
 
+/// Before anything was copied.
+tl::unexpected<Failure> cancelled(const std::string& volume) {
+  return failure(Error{Code::kCancelled, "work on a volume"}.with_subject(volume),
+                 done_before(MaintenanceReport{}));
+}
+
 }  // namespace
 
 Managed<MaintenanceReport> with_claimed(const Cluster& cluster, ClaimedVolume& volume,
@@ -30,19 +36,28 @@ Managed<MaintenanceReport> with_claimed(const Cluster& cluster, ClaimedVolume& v
   // Read after the claim: what another client has begun before cannot apply any more.
   auto layout = cluster.layout(volume.volume().name);
   if (!layout) return failure(layout.error());
+  // Each of the next steps waits for a server that does not answer.
+  bool stopped = false;
+  const auto stops = [&] {
+    stopped = stopped || (options.stop && options.stop());
+    return stopped;
+  };
+  if (stops()) return cancelled(volume.volume().name);
   // A claim whose lease has ended may be another client's by now: its groups and regions are not
   // remains of an earlier work.
   if (!volume.is_ours(*layout)) return another_claim(volume.volume().name);
   if (auto removed = remove_extra_groups(cluster, *layout); !removed)
     return tl::unexpected<Failure>{removed.error()};
   MirrorWork cleaning{volume, regions, *layout, options};
-  cleaning.remove_orphans();
+  cleaning.remove_orphans(stops);
   std::string silent;
   for (ServerRecord& server : layout->servers) {
+    if (stops()) break;
     if (regions.refresh(server)) continue;
     server.pool_free_bytes = 0;
     silent.append(silent.empty() ? "" : ", ").append(server.name);
   }
+  if (stops()) return cancelled(volume.volume().name);
   MirrorWork mirror{volume, regions, *layout, options};
   if (const auto done = work(mirror); !done) {
     Failure failed = done.error();

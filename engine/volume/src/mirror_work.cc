@@ -106,12 +106,12 @@ Managed<void> MirrorWork::carry_out(const std::vector<PlannedMove>& moves,
   return {};
 }
 
-void MirrorWork::remove_orphans() {
+void MirrorWork::remove_orphans(const std::function<bool()>& stop) {
   std::set<std::uint64_t> kept;
   for (std::uint32_t i = 0; i < volume_.group_count(); ++i)
     if (!volume_.group_open(i)) kept.insert(i);
   report_.regions_removed += detail::remove_orphans(
-      layout_, regions_, kept, [this] { return volume_.confirm(); }, report_.left);
+      layout_, regions_, kept, [this] { return volume_.confirm(); }, report_.left, stop);
 }
 
 std::string MirrorWork::why_closed(std::uint32_t group) const {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,8 +32,9 @@ class MirrorWork {
              const MaintenanceOptions& options);
 
   /// Removes regions that no group uses, except those of groups that could not be opened, and those
-  /// that may hold what the records have forgotten. None, if the claim is lost.
-  void remove_orphans();
+  /// that may hold what the records have forgotten. None, if the claim is lost. `stop` as for
+  /// detail::remove_orphans().
+  void remove_orphans(const std::function<bool()>& stop = {});
   /// Gives each group its copies, no more and no fewer. Errors: kCancelled; kStaleRegion (the claim
   /// is lost).
   Managed<void> restore_copies();

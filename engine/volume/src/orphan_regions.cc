@@ -29,7 +29,8 @@ struct Orphan {
 };
 
 std::vector<Orphan> find_orphans(const VolumeLayout& layout, MemberRegions& regions,
-                                 const std::set<std::uint64_t>& kept) {
+                                 const std::set<std::uint64_t>& kept,
+                                 const std::function<bool()>& stop) {
   std::map<std::string, std::vector<std::string>> servers;
   for (const ServerRecord& server : layout.servers) servers[server.name] = server.addresses;
   std::set<std::string> used;
@@ -41,6 +42,7 @@ std::vector<Orphan> find_orphans(const VolumeLayout& layout, MemberRegions& regi
       }
   std::vector<Orphan> orphans;
   for (const auto& [server, addresses] : servers) {
+    if (stop && stop()) return {};
     const auto names = regions.list(server, addresses, region_prefix(layout.volume.id));
     if (!names) continue;  // they go with the server's memory, or the next repair finds them
     for (const std::string& name : *names) {
@@ -72,8 +74,8 @@ std::string why_kept(const VolumeLayout& layout, MemberRegions& regions, const O
 std::uint64_t remove_orphans(const VolumeLayout& layout, MemberRegions& regions,
                              const std::set<std::uint64_t>& kept,
                              const std::function<Status()>& still_ours,
-                             std::vector<std::string>& left) {
-  const std::vector<Orphan> orphans = find_orphans(layout, regions, kept);
+                             std::vector<std::string>& left, const std::function<bool()>& stop) {
+  const std::vector<Orphan> orphans = find_orphans(layout, regions, kept, stop);
   if (orphans.empty()) return 0;
   if (const Status ours = still_ours(); !ours) {
     left.push_back(std::to_string(orphans.size()) +
@@ -82,6 +84,7 @@ std::uint64_t remove_orphans(const VolumeLayout& layout, MemberRegions& regions,
   }
   std::uint64_t count = 0;
   for (const Orphan& orphan : orphans) {
+    if (stop && stop()) break;
     std::string what{"region "};
     what.append(orphan.region).append(" on server ").append(orphan.server);
     const std::string why = why_kept(layout, regions, orphan);

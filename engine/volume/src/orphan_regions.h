@@ -26,9 +26,10 @@ namespace remora::volume::detail {
 ///
 /// `still_ours`, called when all regions were listed: whether the volume's key has had the value of
 /// `layout` up to now, so that none of the regions is another client's. An error: none is removed.
+/// `stop`, which may be empty, is asked before each server and each region. True: the others stay.
 std::uint64_t remove_orphans(const VolumeLayout& layout, MemberRegions& regions,
                              const std::set<std::uint64_t>& kept,
                              const std::function<Status()>& still_ours,
-                             std::vector<std::string>& left);
+                             std::vector<std::string>& left, const std::function<bool()>& stop);
 
 }  // namespace remora::volume::detail

@@ -59,7 +59,8 @@ Managed<MaintenanceReport> repair_striped(const Cluster& cluster, const Engine& 
     if (*now && (*now)->value == layout->volume_value) return {};
     return Error{Code::kBusy, "volume that another client changes"}.with_subject(taken.name);
   };
-  report.regions_removed = detail::remove_orphans(*layout, regions, kept, still_ours, report.left);
+  report.regions_removed =
+      detail::remove_orphans(*layout, regions, kept, still_ours, report.left, {});
   return report;
 }
 

@@ -1,5 +1,6 @@
 // Mirrors over servers that die, come and are drained: the bytes stay.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <gmock/gmock.h>
@@ -130,9 +131,10 @@ TEST_F(MirrorMaintenance, StopLeavesAVolumeThatTheNextRepairCompletes) {
   write_all(1);
   kill(0);
   kill(3);
-  int asked = 0;
+  std::atomic<bool> copied{false};
   MaintenanceOptions options;
-  options.stop = [&] { return ++asked > 1; };
+  options.progress = [&](const MaintenanceProgress&) { copied = true; };
+  options.stop = [&] { return copied.load(); };
   const Engine repairing = engine();
   const auto stopped = repair_volume(cluster(), repairing, "disk", options);
   start(0);

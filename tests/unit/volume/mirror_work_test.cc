@@ -347,6 +347,44 @@ TEST(MirrorWork, LayoutOfAnotherClaimIsNotCleaned) {
   EXPECT_THAT(mirror.orphans(), IsEmpty());
 }
 
+/// Each of them may wait for a server that does not answer.
+TEST(MirrorWork, StopIsAskedBeforeEachServerToo) {
+  FakeMirror mirror{2, 1, 1};
+  const auto store = std::make_shared<FakeStore>();
+  const Cluster cluster{store, "lab"};
+  mirror.layout().groups[0].generation = cluster.generation().value();
+  mirror.layout().groups[0].nonce = 1;
+  mirror.record().nonce = 1;
+  mirror.layout().volume_value = to_json(mirror.record());
+  store->put(cluster.keys().volume("disk"), mirror.layout().volume_value);
+  store->put(cluster.keys().group("disk", 0), to_json(mirror.layout().groups[0]));
+  ASSERT_TRUE(
+      mirror.make(mirror.layout().servers[0], {.name = region_name(mirror.record().id, 0, 99)}));
+  int begun = 0;
+  const auto work = [&](detail::MirrorWork&) {
+    ++begun;
+    return Managed<void>{};
+  };
+  int step = 0;
+  bool done = false;
+  while (!done && step < 100) {
+    ++step;
+    int asked = 0;
+    MaintenanceOptions options;
+    options.stop = [&] { return ++asked == step; };
+    const auto ended = detail::with_claimed(cluster, mirror, mirror, options, work);
+    done = ended.has_value();
+    if (done) break;
+    EXPECT_EQ(ended.error().error.code(), Code::kCancelled);
+    EXPECT_EQ(asked, step) << "it was asked once more";
+    EXPECT_EQ(begun, 0);
+  }
+  EXPECT_TRUE(done);
+  EXPECT_GT(step, 4) << "each of two servers is a step";
+  EXPECT_EQ(begun, 1);
+  EXPECT_THAT(mirror.orphans(), IsEmpty());
+}
+
 TEST(MirrorWork, RebalanceMovesToAnEmptyServer) {
   FakeMirror mirror{4, 3, 1};
   for (ServerRecord& server : mirror.layout().servers) {

@@ -117,9 +117,9 @@ typedef struct remora_volume_progress {
 /// throw, claim or release the volume, nor free it.
 typedef void (*remora_volume_progress_handler)(void* context,
                                                const remora_volume_progress* progress);
-/// Asked before each MiB is copied, and twenty times a second while a copy waits for the bandwidth;
-/// not while a server does not answer. Not 0: the repair ends with REMORA_CANCELLED. The rules are
-/// those of remora_volume_progress_handler.
+/// Asked before each server is asked what it has, before each MiB is copied, and twenty times a
+/// second while a copy waits for the bandwidth; not while a server does not answer. Not 0: the
+/// repair ends with REMORA_CANCELLED. The rules are those of remora_volume_progress_handler.
 typedef int (*remora_volume_stop_handler)(void* context);
 
 /// How a mirror is repaired. Fields that are 0 or NULL have their defaults.

@@ -72,8 +72,9 @@ struct MaintenanceOptions {
   std::chrono::nanoseconds step_limit = std::chrono::seconds{30};
   /// Called by the threads that copy, one call at a time; so is `stop`. Neither may throw.
   std::function<void(const MaintenanceProgress&)> progress{};
-  /// Asked before each zone is copied. True: the work ends with kCancelled; what is done stays, and
-  /// copies that are not complete are removed.
+  /// Asked before each server is asked for its regions and its memory, and before each zone is
+  /// copied. True: the work ends with kCancelled; what is done stays, and copies that are not
+  /// complete are removed.
   std::function<bool()> stop{};
 };
 
