@@ -290,6 +290,28 @@ TEST_F(CMirrorTest, ALostCopyIsMadeAnewUnderTheClaim) {
   EXPECT_EQ(read(volume_, bytes.size()), bytes);
 }
 
+/// By the same handle: the second one is called while the first one asks whether to go on.
+TEST_F(CMirrorTest, OneThreadRepairsAtATime) {
+  ASSERT_EQ(open(), REMORA_OK) << error_.message;
+  ASSERT_EQ(claim(volume_), REMORA_OK) << error_.message;
+  struct Second {
+    const remora_volume* volume = nullptr;
+    int code = REMORA_OK;
+  } second{volume_};
+  remora_volume_repair_options options{};
+  options.size = sizeof(options);
+  options.context = &second;
+  options.should_stop = [](void* context) {
+    auto& called = *static_cast<Second*>(context);
+    called.code = remora_volume_repair(called.volume, nullptr, nullptr, nullptr, nullptr);
+    return 1;
+  };
+  EXPECT_EQ(remora_volume_repair(volume_, &options, nullptr, nullptr, &error_), REMORA_CANCELLED);
+  EXPECT_EQ(second.code, REMORA_BUSY);
+  EXPECT_EQ(remora_volume_repair(volume_, nullptr, nullptr, nullptr, &error_), REMORA_OK)
+      << error_.message;
+}
+
 /// The other servers are drained.
 TEST_F(CMirrorTest, ACopyWithoutAServerIsLeft) {
   open_with_handler();

@@ -169,8 +169,9 @@ class Volume(Memory):
         Blocks until all is done that can be done: `left` of the report has the rest, such as a server
         that has no room. Ctrl-C, or an exception of `progress`, ends it: complete copies stay, the
         others are removed. In asyncio: `await asyncio.to_thread(volume.repair)`. Errors:
-        InvalidArgumentError (not claimed, an option), UnsupportedError (a striped volume),
-        StaleRegionError (another client has claimed it); those of the servers and of the store."""
+        InvalidArgumentError (not claimed, an option), UnsupportedError (a striped volume), BusyError
+        (another thread repairs it), StaleRegionError (another client has claimed it); those of the
+        servers and of the store."""
         options, report = sized("remora_volume_repair_options"), sized("remora_volume_repair_report")
         error, left, watched = new_error(), place("text"), ffi.new("remora_py_repair*")
         options.bytes_per_second_max = bytes_per_second

@@ -62,6 +62,13 @@ class MirrorWriter {
   /// VolumeClaim::confirm().
   Status confirm_claim() { return claim_->confirm(); }
 
+  /// One repair at a time: another one would take regions that were just made for remains, and make
+  /// copies that are there then. False: one is under way.
+  [[nodiscard]] bool begin_repair() noexcept {
+    return !repairing_.exchange(true, std::memory_order_acquire);
+  }
+  void end_repair() noexcept { repairing_.store(false, std::memory_order_release); }
+
   /// Clears the bitmaps as far as it can, and ends the claim. Operations fail after that.
   Status release();
 
@@ -97,6 +104,7 @@ class MirrorWriter {
   MirrorCensus census_;                     ///< ended before the groups
   std::atomic<bool> serving_{false};        ///< groups_ does not change any more
   std::atomic<bool> wrote_at_once_{false};  ///< as an exclusive writer
+  std::atomic<bool> repairing_{false};      ///< begin_repair()
   ClaimKeeper keeper_;
   remora::detail::Mutex mutex_;
   remora::detail::Condition wake_;

@@ -2,7 +2,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 
 #include <remora/engine/engine_share.h>
 #include <remora/volume/maintenance.h>
@@ -69,14 +68,35 @@ tl::unexpected<Failure> not_claimed(const std::string& volume) {
                  "this process has no claim of the volume");
 }
 
+/// The repair of a claimed mirror, as long as it lives.
+class RepairTurn {
+ public:
+  explicit RepairTurn(detail::MirrorWriter& writer) noexcept
+      : writer_{writer}, begun_{writer.begin_repair()} {}
+  ~RepairTurn() {
+    if (begun_) writer_.end_repair();
+  }
+  RepairTurn(const RepairTurn&) = delete;
+  RepairTurn& operator=(const RepairTurn&) = delete;
+  [[nodiscard]] explicit operator bool() const noexcept { return begun_; }
+
+ private:
+  detail::MirrorWriter& writer_;
+  const bool begun_;
+};
+
 /// Under the claim of `writer`; null: there is none.
 Managed<MaintenanceReport> restore_copies(const Cluster& cluster,
                                           const remora::detail::EngineShare& engine,
-                                          std::shared_ptr<detail::MirrorWriter> writer,
+                                          const std::shared_ptr<detail::MirrorWriter>& writer,
                                           const std::string& volume,
                                           const MaintenanceOptions& options) {
   if (writer == nullptr) return not_claimed(volume);
-  detail::WriterClaimedVolume claimed{std::move(writer)};
+  const RepairTurn turn{*writer};
+  if (!turn)
+    return failure(Error{Code::kBusy, "repair volume"}.with_subject(volume),
+                   "another thread repairs it under the same claim");
+  detail::WriterClaimedVolume claimed{writer};
   detail::EngineMemberRegions regions{engine};
   return detail::with_claimed(cluster, claimed, regions, options,
                               [](detail::MirrorWork& work) { return work.restore_copies(); });
@@ -120,10 +140,10 @@ Managed<MaintenanceReport> repair_claimed(const Volume& volume, const Maintenanc
   if ((*core)->mirror() == nullptr)
     return failure(Error{Code::kUnsupported, kRepair}.with_subject(name),
                    "a striped volume has one copy of its bytes");
-  auto writer = (*core)->mirror()->writer();
+  const auto writer = (*core)->mirror()->writer();
   if (writer == nullptr || !(*core)->engine()) return not_claimed(name);
   const Cluster cluster = writer->claim().cluster();
-  return restore_copies(cluster, *(*core)->engine(), std::move(writer), name, options);
+  return restore_copies(cluster, *(*core)->engine(), writer, name, options);
 }
 
 }  // namespace remora::volume

@@ -221,8 +221,8 @@ REMORA_C_EXPORT int remora_volume_claimed(const remora_volume* volume) REMORA_C_
 /// no error. Blocks: requests to each server of the cluster, and the copies. Errors:
 /// REMORA_CANCELLED (`should_stop`; complete copies stay, the others are removed);
 /// REMORA_INVALID_ARGUMENT (not claimed, a field); REMORA_UNSUPPORTED (a striped volume);
-/// REMORA_STALE_REGION (another client has claimed it); those of the servers and of the store. A
-/// repair that has failed may be repeated.
+/// REMORA_BUSY (another thread repairs it by this handle); REMORA_STALE_REGION (another client has
+/// claimed it); those of the servers and of the store. A repair that has failed may be repeated.
 REMORA_C_EXPORT int remora_volume_repair(const remora_volume* volume,
                                          const remora_volume_repair_options* options,
                                          remora_volume_repair_report* report, char** left,

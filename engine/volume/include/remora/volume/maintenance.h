@@ -100,7 +100,8 @@ Managed<MaintenanceReport> repair_volume(const Cluster& cluster, const Engine& e
                                          const MaintenanceOptions& options = {});
 
 /// The same for a mirror whose claim this process holds by `volume`, which goes on with its
-/// operations meanwhile. Errors: as repair_volume(); kInvalidArgument (`volume` has no claim).
+/// operations meanwhile. Errors: as repair_volume(); kInvalidArgument (`volume` has no claim);
+/// kBusy (another thread does the same).
 Managed<MaintenanceReport> repair_claimed(const Cluster& cluster, const Engine& engine,
                                           const Volume& volume,
                                           const MaintenanceOptions& options = {});
