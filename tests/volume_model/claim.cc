@@ -16,7 +16,10 @@ void Expander::claim_steps(const State& from, int x, Successors& to) const {
     return;
   }
   if (writer.phase == Phase::kReadingBits) read_bits(from, x, to);
-  reopen_step(from, x, to);
+  if (rules_.late_fences)
+    fence_again_steps(from, x, to);
+  else
+    reopen_step(from, x, to);
 }
 
 /// The transaction w -> w+1. Liveness keys lapse at any time, so any claim is as good as a steal.
@@ -60,10 +63,7 @@ void Expander::fence(const State& from, int x, int m, Successors& to) const {
       from, {StepKind::kFence, static_cast<std::int8_t>(x), static_cast<std::int8_t>(m)}, to);
   Member& member = state.member[m];
   if (!broken(Mutant::kNoFence)) {
-    for (Side& side : member.side) {
-      side.grant = Grant::kNone;
-      drop_pending(side);
-    }
+    for (Side& side : member.side) take_away(side);
     member.reader_grant = false;
   }
   member.side[x].grant = Grant::kObtained;
@@ -150,6 +150,39 @@ void Expander::reopen_step(const State& from, int x, Successors& to) const {
     advance(state, x);
   else
     to.pop_back();
+}
+
+/// A serving writer's grant was taken away. The writer asks the store whether the claim is still
+/// its own, fences the member, which also takes away what a late claimant has there, confirms, and
+/// goes on. Another claim can come between any two of these.
+void Expander::fence_again_steps(const State& from, int x, Successors& to) const {
+  const Writer& writer = from.writer[x];
+  const auto self = static_cast<std::int8_t>(x);
+  const bool confirmed = writer.w == from.store.w && writer.current && !writer.frozen;
+  for (int m = 0; m < kMembers; ++m) {
+    const Member& before = from.member[m];
+    const Grant grant = before.side[x].grant;
+    if (!holds_data(before.side[x].role) || !before.exists) continue;
+    const auto at = static_cast<std::int8_t>(m);
+    if (grant == Grant::kNone && confirmed) {
+      State& state = add_successor(from, {StepKind::kAskBeforeFence, self, at}, to);
+      state.member[m].side[x].grant = Grant::kAsked;
+    }
+    if (grant == Grant::kAsked) {
+      State& state = add_successor(from, {StepKind::kFenceAgain, self, at}, to);
+      Member& member = state.member[m];
+      for (Side& side : member.side) take_away(side);
+      member.reader_grant = false;
+      member.side[x].before_entry = false;
+      member.side[x].grant = broken(Mutant::kUseFenced) ? Grant::kConfirmed : Grant::kObtained;
+      if (broken(Mutant::kUseFenced)) advance(state, x);
+    }
+    if (grant == Grant::kObtained && confirmed) {
+      State& state = add_successor(from, {StepKind::kUseFenced, self, at}, to);
+      state.member[m].side[x].grant = Grant::kConfirmed;
+      advance(state, x);
+    }
+  }
 }
 
 }  // namespace remora::volume_model

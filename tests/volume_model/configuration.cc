@@ -66,10 +66,7 @@ void Expander::promotion_steps(const State& from, int x, Successors& to) const {
     if (!before.side[x].old_primary || writer.waited) continue;  // lost memory: nothing to fence
     State& state =
         add_successor(from, {StepKind::kFenceOldPrimary, self, static_cast<std::int8_t>(m)}, to);
-    for (Side& side : state.member[m].side) {
-      side.grant = Grant::kNone;
-      drop_pending(side);
-    }
+    for (Side& side : state.member[m].side) take_away(side);
     state.member[m].reader_grant = false;
     state.writer[x].waited = true;
   }

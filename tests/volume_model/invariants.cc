@@ -68,6 +68,14 @@ State Expander::first_state() const {
     if (rules_.degraded) member.bits = zone_bit(0);
   }
   if (rules_.degraded) writer.marked = zone_bit(0);
+  if (rules_.late_fences) {
+    // The second client has claimed as w = 1, and the first one since, as w = 2.
+    state.store.w = state.acting = state.writer[0].w = 2;
+    Writer& late = state.writer[1];
+    late.w = 1;
+    late.phase = Phase::kClaiming;
+    for (Member& member : state.member) member.side[1].role = member.role;
+  }
   if (rules_.restore) {
     state.store.snapshot = Snapshot::kTaken;
     state.store.snapshot_w = state.store.w;
@@ -104,11 +112,14 @@ void Expander::forget_region(const State& state, Member& member) const {
   for (Side& side : member.side) side = {};
 }
 
-/// A replaced writer without a grant can do nothing any more.
+/// A replaced writer without a grant can do nothing any more, but for fences that come late. These
+/// take grants away only, and where a scenario has no fence again, a writer opens its grants again
+/// as it does after the end of a session.
 void Expander::forget_writer(State& state, int x) const {
   const Writer& writer = state.writer[x];
   const bool replaced = writer.w != state.store.w || (rules_.restore && !writer.current);
   if (!replaced || writer.w == 0) return;
+  if (rules_.late_fences && writer.phase == Phase::kClaiming) return;
   if (broken(Mutant::kNoConfirmation) || broken(Mutant::kNoWriterCompare)) return;
   if (std::any_of(state.member.begin(), state.member.end(),
                   [x](const Member& member) { return member.side[x].grant != Grant::kNone; }))

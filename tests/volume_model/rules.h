@@ -35,6 +35,7 @@ enum class Mutant : std::uint8_t {
   kHeaderBeforeAnswer,    ///< headers come before an acknowledgement, not before the data
   kFenceLastPrimary,      ///< while promoting, a fence of any removed primary replaces the wait
   kPromoteSpoiled,        ///< a syncing member that missed a write becomes in sync
+  kUseFenced,             ///< a writer uses a member that it has fenced again, and does not confirm
 };
 
 /// Invariants of engine/docs/volumes.md. kLinearizable is the promise that they serve.
@@ -61,6 +62,9 @@ struct Rules {
   std::uint8_t unknown = 0;  ///< transactions of unknown outcome
   std::uint8_t rebuilds = 0;
   bool degraded = false;  ///< begins with one member in sync and a marked zone
+  /// Begins with a claimant that comes to its fences after another one has claimed the volume. What
+  /// was taken away is fenced again.
+  bool late_fences = false;
   bool without_reader = false;
   /// Not kNone: the other invariants are not judged, so that a mutant runs on to its harm.
   Invariant only = Invariant::kNone;

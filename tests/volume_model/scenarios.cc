@@ -19,13 +19,14 @@ constexpr Rules kDegraded{.claims = 1,
                           .without_reader = true};
 constexpr Rules kExclusive{.exclusive = true, .claims = 1, .writes = 2, .crashes = 0};
 constexpr Rules kClaims{.claims = 2, .writes = 1, .crashes = 2};
+constexpr Rules kLateFences{.claims = 2, .writes = 1, .crashes = 0, .late_fences = true};
 constexpr Rules kRestored{.restore = true, .claims = 2, .writes = 1, .crashes = 1};
 
 constexpr std::array kScenarios{
     Scenario{"fail-over", kFailOver}, Scenario{"rebuild", kRebuild},
     Scenario{"degraded", kDegraded},  Scenario{"exclusive", kExclusive},
     Scenario{"unknown", kUnknown},    Scenario{"claims", kClaims},
-    Scenario{"restored", kRestored},
+    Scenario{"restored", kRestored},  Scenario{"late-fences", kLateFences},
 };
 
 constexpr std::array kMutants{
@@ -55,6 +56,7 @@ constexpr std::array kMutants{
     MutantRun{"fence-last-primary", Mutant::kFenceLastPrimary, "fail-over",
               Invariant::kLinearizable},
     MutantRun{"promote-spoiled", Mutant::kPromoteSpoiled, "rebuild", Invariant::kV2},
+    MutantRun{"use-fenced", Mutant::kUseFenced, "late-fences", Invariant::kV3},
 };
 
 template <class Runs>

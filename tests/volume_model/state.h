@@ -29,8 +29,9 @@ struct Row : std::array<T, N> {
 
 /// What a configuration says of a member. Ordered: from kInSync on, its data count.
 enum class Role : std::uint8_t { kOut, kSyncing, kInSync, kPrimary };
-/// What a writer has at a member. kObtained: a claimant's, not confirmed yet, so not used.
-enum class Grant : std::uint8_t { kNone, kObtained, kConfirmed };
+/// What a writer has at a member. kObtained: by a fence, not confirmed yet, so not used. kAsked:
+/// nothing, as kNone; the store has told the writer that the claim is its own, and it fences next.
+enum class Grant : std::uint8_t { kNone, kObtained, kConfirmed, kAsked };
 enum class Phase : std::uint8_t { kOut, kClaiming, kReadingBits, kRepairing, kServing };
 /// The one thing that a writer does to the members at a time. Each is a row of stages.
 enum class Work : std::uint8_t { kNone, kWrite, kCopy, kRebuildCopy, kClear, kCopyBits };
@@ -136,6 +137,11 @@ struct State {
 inline void drop_pending(Side& side) noexcept {
   side.word = 0;
   side.data = {};
+}
+/// What a fence does to a grant, and to what was posted under it.
+inline void take_away(Side& side) noexcept {
+  if (side.grant != Grant::kAsked) side.grant = Grant::kNone;
+  drop_pending(side);
 }
 
 }  // namespace remora::volume_model

@@ -18,6 +18,9 @@ enum class StepKind : std::uint8_t {
   kAdopt,
   kReadBits,
   kReopen,
+  kAskBeforeFence,
+  kFenceAgain,
+  kUseFenced,
   kStartWrite,
   kAbandon,
   kSettle,
@@ -106,6 +109,7 @@ class Expander {
   void adopt(const State& from, int x, Successors& to) const;
   void read_bits(const State& from, int x, Successors& to) const;
   void reopen_step(const State& from, int x, Successors& to) const;
+  void fence_again_steps(const State& from, int x, Successors& to) const;
 
   // write.cc: what a serving writer may begin.
   void serving_steps(const State& from, int x, Successors& to) const;

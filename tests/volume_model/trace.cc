@@ -40,6 +40,9 @@ const char* action(StepKind kind) {
     case StepKind::kAdopt: return "adopts the group, and removes what it has not fenced";
     case StepKind::kReadBits: return "reads the bitmaps, and begins to repair";
     case StepKind::kReopen: return "opens its grants again, and uses them";
+    case StepKind::kAskBeforeFence: return "is told that the claim is its own, and fences next";
+    case StepKind::kFenceAgain: return "fences again";
+    case StepKind::kUseFenced: return "confirms, and uses what it has fenced again at";
     case StepKind::kStartWrite: return "begins a write";
     case StepKind::kAbandon: return "returns Indeterminate for its write";
     case StepKind::kSettle: return "has settled() at";
