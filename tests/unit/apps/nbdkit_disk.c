@@ -31,9 +31,23 @@ Disk* disk_open(uint64_t reconnect_for_ns) {
   return made;
 }
 
+Disk* disk_open_mirror(void) {
+  const Options options = {.uri = "remora+etcd://server/cluster/disk",
+                           .client = "nbdkit",
+                           .deadline_ns = UINT64_C(10000000000),
+                           .depth = 64,
+                           .lanes = 1,
+                           .repair = true};
+  Disk* const made = calloc(1, sizeof *made);
+  if (made == NULL || device_open(&made->device, &options) == 0) return made;
+  free(made);
+  return NULL;
+}
+
 void disk_close(Disk* disk) {
   if (disk == NULL) return;
-  for (size_t i = 0; i < kDiskConnections; ++i) connection_close(disk->connections[i]);
+  for (size_t i = 0; i < kDiskConnections; ++i)
+    if (disk->connections[i] != NULL) connection_close(disk->connections[i]);
   device_close(&disk->device);
   free(disk);
 }

@@ -16,6 +16,8 @@ typedef struct Disk Disk;
 
 /// NULL: there is no memory, or device_open() has failed.
 Disk* disk_open(uint64_t reconnect_for_ns);
+/// A mirror that is repaired, without connections. NULL: as disk_open().
+Disk* disk_open_mirror(void);
 void disk_close(Disk* disk);
 
 /// Requests of the connection of this index, as carry_out() returns them.

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -127,37 +128,50 @@ int remora_region_flush_visible(const remora_region* /*region*/, uint64_t /*dead
   return REMORA_OK;
 }
 
-// No test opens a volume.
+// Of a volume no test makes requests.
 int remora_engine_open_volume(const remora_engine* /*engine*/, const char* /*uri*/,
-                              const remora_volume_options* /*options*/, remora_volume** /*volume*/,
+                              const remora_volume_options* options, remora_volume** volume,
                               remora_error* /*error*/) noexcept {
-  return REMORA_UNSUPPORTED;
+  fakes->on_event = options->on_event;
+  fakes->event_context = options->event_context;
+  return make(volume);
 }
 void remora_volume_free(remora_volume* /*volume*/) noexcept {}
-void remora_free(void* /*memory*/) noexcept {}
-int remora_volume_info_of(const remora_volume* /*volume*/, remora_volume_info* /*info*/,
+int remora_volume_info_of(const remora_volume* /*volume*/, remora_volume_info* info,
                           remora_error* /*error*/) noexcept {
-  return REMORA_UNSUPPORTED;
+  info->copies = 2;
+  (void)std::snprintf(info->name, sizeof(info->name), "disk");
+  return REMORA_OK;
+}
+int remora_volume_groups(const remora_volume* /*volume*/, remora_volume_group* groups,
+                         size_t capacity, size_t* count, remora_error* /*error*/) noexcept {
+  *count = 1;
+  if (capacity == 0) return REMORA_OK;
+  groups[0] = {};
+  groups[0].copies = fakes->copies;
+  return REMORA_OK;
 }
 int remora_volume_claim(const remora_volume* /*volume*/,
                         const remora_volume_claim_options* /*options*/,
                         remora_error* /*error*/) noexcept {
-  return REMORA_UNSUPPORTED;
+  return REMORA_OK;
 }
-int remora_volume_claimed(const remora_volume* /*volume*/) noexcept { return 0; }
-int remora_volume_groups(const remora_volume* /*volume*/, remora_volume_group* /*groups*/,
-                         size_t /*capacity*/, size_t* /*count*/, remora_error* /*error*/) noexcept {
-  return REMORA_UNSUPPORTED;
+int remora_volume_claimed(const remora_volume* /*volume*/) noexcept { return 1; }
+int remora_volume_release(const remora_volume* /*volume*/, remora_error* /*error*/) noexcept {
+  fakes->add_event("release");
+  return REMORA_OK;
 }
 int remora_volume_repair(const remora_volume* /*volume*/,
-                         const remora_volume_repair_options* /*options*/,
-                         remora_volume_repair_report* /*report*/, char** /*left*/,
+                         const remora_volume_repair_options* options,
+                         remora_volume_repair_report* report, char** left,
                          remora_error* /*error*/) noexcept {
-  return REMORA_UNSUPPORTED;
+  *left = nullptr;
+  fakes->add_event("repair");
+  const int code = fakes->repair(*options, report);
+  fakes->add_event("repaired");
+  return code;
 }
-int remora_volume_release(const remora_volume* /*volume*/, remora_error* /*error*/) noexcept {
-  return REMORA_UNSUPPORTED;
-}
+void remora_free(void* text) noexcept { std::free(text); }
 int remora_volume_connected(const remora_volume* /*volume*/) noexcept { return 0; }
 int remora_volume_settled(const remora_volume* /*volume*/, uint64_t /*deadline_ns*/,
                           remora_error* /*error*/) noexcept {

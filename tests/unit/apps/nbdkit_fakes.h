@@ -24,6 +24,12 @@ struct NbdkitFakes {
   std::vector<std::uint64_t> zeroed;   ///< lengths
   std::uint64_t connect_for_ns = ~0U;  ///< of the engine that was opened last
 
+  // The mirror: one group, of two copies. A repair may run in any thread.
+  std::atomic<int> copies{2};
+  std::function<int(const remora_volume_repair_options&, remora_volume_repair_report*)> repair;
+  remora_volume_handler on_event = nullptr;
+  void* event_context = nullptr;
+
   // The queue.
   std::deque<int> submits;  ///< results of the next submits; then all succeed
   int submit_count = 0;

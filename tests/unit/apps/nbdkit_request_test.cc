@@ -14,6 +14,7 @@
 
 #include "nbdkit_disk.h"
 #include "nbdkit_fakes.h"
+#include "support/eventually.h"
 
 extern "C" {
 #include "nbdkit/shared_queue.h"
@@ -128,6 +129,62 @@ TEST_F(NbdkitDevice, WaitsForAServerThatGoesWhileNbdkitStarts) {
   EXPECT_EQ(fakes_.connect_for_ns, 10 * kSecondNs);
   disk_close(disk_open(2 * kSecondNs));
   EXPECT_EQ(fakes_.connect_for_ns, 2 * kSecondNs);
+}
+
+class NbdkitRepair : public NbdkitTest {
+ protected:
+  [[nodiscard]] bool is_logged(const std::string& text) {
+    for (const std::string& line : fakes_.lines())
+      if (line.find(text) != std::string::npos) return true;
+    return false;
+  }
+  /// What the volume tells when it has removed a copy.
+  void lose_a_copy() {
+    fakes_.copies = 1;
+    remora_volume_event event{};
+    event.size = sizeof(event);
+    event.server = "s2";
+    event.change = REMORA_VOLUME_MEMBER_REMOVED;
+    fakes_.on_event(fakes_.event_context, &event);
+  }
+};
+
+TEST_F(NbdkitRepair, CopiesAreMadeAtTheStartAndAfterEachLoss) {
+  fakes_.copies = 1;
+  fakes_.repair = [&](const remora_volume_repair_options& options,
+                      remora_volume_repair_report* report) -> int {
+    remora_volume_progress progress{};
+    progress.work = "group 0 on s3, 1 of 3 MiB";
+    options.on_progress(options.context, &progress);
+    report->copies_made = 1;
+    report->bytes_copied = 3 * kMiB;
+    fakes_.copies = 2;
+    return REMORA_OK;
+  };
+  const std::unique_ptr<Disk, CloseDisk> disk{disk_open_mirror()};
+  ASSERT_NE(disk, nullptr);
+  EXPECT_TRUE(eventually([&] { return is_logged("are there again: 1 made, 3 MiB"); }));
+  lose_a_copy();
+  EXPECT_TRUE(eventually([&] { return fakes_.events().size() == 4; }));
+  EXPECT_EQ(fakes_.copies, 2);
+  EXPECT_TRUE(is_logged("they are made anew where a server has room"));
+}
+
+TEST_F(NbdkitRepair, TheEndStopsARepairBeforeItReleasesTheMirror) {
+  std::atomic<bool> begun{false};
+  fakes_.repair = [&](const remora_volume_repair_options& options,
+                      remora_volume_repair_report* /*report*/) -> int {
+    begun = true;
+    while (options.should_stop(options.context) == 0) std::this_thread::yield();
+    return REMORA_CANCELLED;
+  };
+  std::unique_ptr<Disk, CloseDisk> disk{disk_open_mirror()};
+  ASSERT_NE(disk, nullptr);
+  lose_a_copy();
+  EXPECT_TRUE(eventually([&] { return begun.load(); }));
+  disk.reset();
+  EXPECT_THAT(fakes_.events(), ElementsAre("repair", "repaired", "release"));
+  EXPECT_FALSE(is_logged("copies are missing")) << "an end is no obstacle";
 }
 
 class NbdkitQueue : public NbdkitTest {
