@@ -186,8 +186,8 @@ class Volume(Memory):
 
         # In a thread of its own: a signal handler of Python runs in the main thread, between its calls.
         with concurrent.futures.ThreadPoolExecutor(1, "remora-repair") as worker:
-            running = worker.submit(run)
-            try:
+            try:  # a signal handler may raise as soon as the thread runs
+                running = worker.submit(run)
                 ended = False
                 while not ended:
                     concurrent.futures.wait([running], PROGRESS_S)
