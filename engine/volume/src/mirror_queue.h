@@ -18,6 +18,7 @@
 #include "event_set.h"
 #include "mirror_parts.h"
 #include "mirror_queue_entry.h"
+#include "queue_entry_list.h"
 
 namespace remora::volume::detail {
 
@@ -95,8 +96,8 @@ class MirrorQueue {
   // Of the owner:
   VolumeQueueRoom room_;
   std::vector<Entry> entries_;
-  MirrorQueueEntries free_;
-  MirrorQueueEntries taken_;  ///< before submit()
+  QueueEntryList<Entry> free_;
+  QueueEntryList<Entry> taken_;  ///< before submit()
   std::vector<VolumeCompletion> ready_;
   std::vector<Error> ready_errors_;
   std::vector<std::thread> threads_;
@@ -107,8 +108,8 @@ class MirrorQueue {
   remora::detail::Condition done_;                     ///< ended_
   Entry* newest_ REMORA_GUARDED_BY(mutex_) = nullptr;  ///< submitted and not ended
   std::size_t in_flight_ REMORA_GUARDED_BY(mutex_) = 0;
-  MirrorQueueEntries runnable_ REMORA_GUARDED_BY(mutex_);  ///< with parts to take
-  MirrorQueueEntries ended_ REMORA_GUARDED_BY(mutex_);
+  QueueEntryList<Entry> runnable_ REMORA_GUARDED_BY(mutex_);  ///< with parts to take
+  QueueEntryList<Entry> ended_ REMORA_GUARDED_BY(mutex_);
   std::size_t goal_ REMORA_GUARDED_BY(mutex_) = 0;  ///< ended operations that the owner waits for
   bool stopped_ REMORA_GUARDED_BY(mutex_) = false;
   std::unique_ptr<EventSet> events_ REMORA_GUARDED_BY(mutex_);  ///< null: event_fd() was not called

@@ -52,30 +52,4 @@ struct MirrorQueueEntry {
   }
 };
 
-/// First in, first out.
-struct MirrorQueueEntries {
-  MirrorQueueEntry* first = nullptr;
-  MirrorQueueEntry* last = nullptr;
-  std::size_t count = 0;
-
-  void append(MirrorQueueEntry& entry) noexcept {
-    entry.next = nullptr;
-    (first == nullptr ? first : last->next) = &entry;
-    last = &entry;
-    ++count;
-  }
-  /// `before`: the entry before it; null: it is the first.
-  void remove(MirrorQueueEntry* before, MirrorQueueEntry& entry) noexcept {
-    (before == nullptr ? first : before->next) = entry.next;
-    if (last == &entry) last = before;
-    --count;
-  }
-  /// Only if there is one.
-  MirrorQueueEntry& take_first() noexcept {
-    MirrorQueueEntry& taken = *first;
-    remove(nullptr, taken);
-    return taken;
-  }
-};
-
 }  // namespace remora::volume::detail

@@ -14,6 +14,7 @@
 #include <remora/result.h>
 #include <remora/volume/volume_queue.h>
 
+#include "queue_entry_list.h"
 #include "stripe_map.h"
 #include "volume_lanes.h"
 #include "volume_queue_entry.h"
@@ -116,10 +117,10 @@ class VolumeQueueCore {
   std::vector<Entry> entries_;
   std::vector<Error> entry_errors_;  ///< of failed entries
   Entry* free_ = nullptr;
-  VolumeQueueEntries held_taken_;  ///< in parts, before submit()
-  VolumeQueueEntries held_;        ///< with parts to post
-  VolumeQueueEntries ended_;       ///< those that failed, or had several parts
-  std::size_t in_flight_ = 0;      ///< operations that were posted, and those of `held_`
+  QueueEntryList<Entry> held_taken_;  ///< in parts, before submit()
+  QueueEntryList<Entry> held_;        ///< with parts to post
+  QueueEntryList<Entry> ended_;       ///< those that failed, or had several parts
+  std::size_t in_flight_ = 0;         ///< operations that were posted, and those of `held_`
   std::vector<VolumeCompletion> ready_;
   std::size_t ready_count_ = 0;  ///< in the present call
   std::vector<Error> ready_errors_;

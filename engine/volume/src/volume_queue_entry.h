@@ -3,7 +3,6 @@
 /// The operations of a volume's queue.
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -31,27 +30,6 @@ struct alignas(64) VolumeQueueEntry {
   std::chrono::steady_clock::time_point until{};  ///< no part is posted after that
   Target into{std::span<std::byte>{}};
   Source from{std::span<const std::byte>{}};
-};
-
-/// First in, first out.
-struct VolumeQueueEntries {
-  VolumeQueueEntry* first = nullptr;
-  VolumeQueueEntry* last = nullptr;
-  std::size_t count = 0;
-
-  void append(VolumeQueueEntry& entry) noexcept {
-    entry.next = nullptr;
-    (first == nullptr ? first : last->next) = &entry;
-    last = &entry;
-    ++count;
-  }
-  /// Only if there is one.
-  VolumeQueueEntry& take_first() noexcept {
-    VolumeQueueEntry& taken = *first;
-    first = taken.next;
-    --count;
-    return taken;
-  }
 };
 
 }  // namespace remora::volume::detail
