@@ -25,7 +25,7 @@ Result<StripeMap> StripeMap::of(const VolumeRecord& record) {
 
   StripeMap made;
   made.size_bytes_ = record.size_bytes;
-  made.unit_bytes_ = record.stripe_bytes;
+  made.unit_mask_ = record.stripe_bytes - 1;
   made.unit_shift_ = static_cast<std::uint32_t>(std::countr_zero(record.stripe_bytes));
   made.width_ = record.width;
   made.units_of_group_ = static_cast<std::uint32_t>(record.group_bytes / record.stripe_bytes);

@@ -42,13 +42,20 @@ class StripeMap {
                                                std::uint64_t length_bytes) const noexcept {
     return length_bytes - 1 < size_bytes_ && offset_bytes <= size_bytes_ - length_bytes;
   }
+  /// Whether these bytes are in one unit of the volume, and there is at least one.
+  [[nodiscard, gnu::always_inline]] bool in_one_unit(std::uint64_t offset_bytes,
+                                                     std::uint64_t length_bytes) const noexcept {
+    // The sum does not overflow: the last byte has the unit of the first one.
+    return length_bytes - 1 <= (~offset_bytes & unit_mask_) &&
+           offset_bytes + (length_bytes - 1) < size_bytes_;
+  }
   /// The place of a byte of the volume; `offset_bytes` must be less than size_bytes().
   [[nodiscard, gnu::always_inline]] Place place_of(std::uint64_t offset_bytes) const noexcept {
     // 32-bit divisions, which take a third of the time of 64-bit ones: of() bounds the units.
     const auto unit = static_cast<std::uint32_t>(offset_bytes >> unit_shift_);
     std::uint32_t line = unit / width_;
     std::uint32_t group = unit - line * width_;
-    const std::uint64_t within = offset_bytes & (unit_bytes_ - 1);
+    const std::uint64_t within = offset_bytes & unit_mask_;
     if (line >= units_of_group_) {  // behind the first row
       const std::uint32_t row = line / units_of_group_;
       group += row * width_;
@@ -56,14 +63,14 @@ class StripeMap {
     }
     return {.group = group,
             .offset_bytes = (std::uint64_t{line} << unit_shift_) + within,
-            .left_bytes = unit_bytes_ - within};
+            .left_bytes = unit_mask_ - within + 1};
   }
 
  private:
   StripeMap() = default;
 
   std::uint64_t size_bytes_ = 0;
-  std::uint64_t unit_bytes_ = 0;
+  std::uint64_t unit_mask_ = 0;  ///< the bytes of a unit, a power of two, less 1
   std::uint32_t unit_shift_ = 0;
   std::uint32_t width_ = 0;
   std::uint32_t units_of_group_ = 0;

@@ -27,6 +27,8 @@ Result<VolumeLanes> VolumeLanes::create(const VolumeCore& volume, std::size_t de
   }
   for (const std::uint32_t lane : lanes)
     made.lane_of_group_.push_back(lane == kNoLane ? nullptr : &made.lanes_[lane]);
+  made.selected_.resize(lanes.size(), nullptr);
+  for (VolumeLane& lane : made.lanes_) made.selected_[lane.group] = &lane;
   return made;
 }
 
@@ -56,6 +58,8 @@ void VolumeLanes::select_region(VolumeLane& lane, std::uint32_t group) noexcept 
   // Fails neither for another session nor for lack of memory: add_group() has selected it.
   [[maybe_unused]] const Status selected = lane.queue.select(volume_->region(group));
   REMORA_ASSERT_HOT(selected.ok(), "a lane can select the regions of its groups");
+  selected_[lane.group] = nullptr;
+  selected_[group] = &lane;
   lane.group = group;
 }
 

@@ -38,8 +38,12 @@ class VolumeLanes {
   static Result<VolumeLanes> create(const VolumeCore& volume, std::size_t depth,
                                     std::chrono::nanoseconds deadline);
 
+  /// The lane that has selected the region of a group. Null: none has; select() does it.
+  [[nodiscard, gnu::always_inline]] VolumeLane* selected(std::uint32_t group) const noexcept {
+    return selected_[group];
+  }
   /// The lane of a group, whose region it then has selected. Null: there is none.
-  [[nodiscard, gnu::always_inline]] VolumeLane* select(std::uint32_t group) noexcept {
+  [[nodiscard]] VolumeLane* select(std::uint32_t group) noexcept {
     VolumeLane* const lane = lane_of_group_[group];
     if (lane == nullptr) [[unlikely]]
       return nullptr;
@@ -72,6 +76,7 @@ class VolumeLanes {
   const VolumeCore* volume_;
   std::vector<VolumeLane> lanes_;
   std::vector<VolumeLane*> lane_of_group_;  ///< null: none
+  std::vector<VolumeLane*> selected_;       ///< of each group: see selected()
   std::size_t in_flight_count_ = 0;
   std::unique_ptr<EventSet> events_;
 };

@@ -1,5 +1,5 @@
-/// The functions of a volume's queue. volume_queue_core.cc has read() and write(), into which those
-/// of its core are inlined.
+/// The functions of a volume's queue. volume_queue_core.cc has take_read() and take_write(), into
+/// which the function of its core is inlined.
 
 #include <limits>
 #include <utility>
@@ -64,10 +64,10 @@ ByteOffset VolumeQueue::offset_of(Block block) const noexcept {
   return ByteOffset{offset};
 }
 
-bool VolumeQueue::read(Block from, Target into, std::uint64_t tag) noexcept {
+bool VolumeQueue::read(Block from, const Target& into, std::uint64_t tag) noexcept {
   return read(offset_of(from), into, tag);
 }
-bool VolumeQueue::write(Block to, Source from, std::uint64_t tag) noexcept {
+bool VolumeQueue::write(Block to, const Source& from, std::uint64_t tag) noexcept {
   return write(offset_of(to), from, tag);
 }
 bool VolumeQueue::write_zeroes(ByteOffset at, std::uint64_t length_bytes,

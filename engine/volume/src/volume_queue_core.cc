@@ -4,12 +4,14 @@
 #include "volume_queue_core.h"
 
 #include <new>
+#include <type_traits>
 #include <utility>
 
 #include <remora/assert.h>
 
 #include "mirror_queue.h"
 #include "volume_core.h"
+#include "volume_lane_tag.h"
 
 namespace remora::volume::detail {
 
@@ -51,108 +53,145 @@ VolumeQueueCore::VolumeQueueCore(VolumeCore& volume, std::shared_ptr<VolumeCore>
   }
 }
 
+namespace {
+
+/// The memory of a read is a Target, that of a write a Source.
+template <typename Memory>
+constexpr bool kReads = std::is_same_v<Memory, Target>;
+
+template <typename Memory>
+constexpr Operation name_of_transfer() noexcept {
+  if constexpr (kReads<Memory>)
+    return Operation{"read"};
+  else
+    return Operation{"write"};
+}
+
+template <typename Memory>
+[[gnu::always_inline]] inline Ticket give(Queue& queue, ByteOffset at, const Memory& memory,
+                                          std::uint64_t lane_tag) noexcept {
+  if constexpr (kReads<Memory>)
+    return queue.read(at, memory, lane_tag);
+  else
+    return queue.write(at, memory, lane_tag);
+}
+
+/// For operations that were taken, and have no ticket of a lane's queue.
+constexpr Ticket kTaken{0, 1};
+
+}  // namespace
+
 /// Call it only while there is room.
 [[gnu::always_inline]] inline VolumeQueueEntry& VolumeQueueCore::acquire(
-    VolumeOperation kind, ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag) noexcept {
+    ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag) noexcept {
   Entry& entry = *free_;
   free_ = entry.next;
   --room_.left;
   entry.tag = tag;
   entry.offset_bytes = at.bytes;
   entry.length_bytes = length_bytes;
-  entry.parts_left = 1;
-  entry.kind = kind;
-  entry.failed = false;
-  entry.several = false;
-  entry.all_posted = true;
   return entry;
 }
 
 /// Gives an operation of one part to its lane.
 template <typename Take>
 [[gnu::always_inline]] inline bool VolumeQueueCore::take_whole(Entry& entry, const Place& place,
+                                                               std::uint64_t lane_tag,
                                                                const Take& take) noexcept {
   VolumeLane* const lane = lanes_.select(place.group);
   if (lane == nullptr) [[unlikely]]
     return refuse(
         entry, volume_.why_closed(place.group, ByteOffset{entry.offset_bytes}, entry.length_bytes));
   [[maybe_unused]] const Ticket ticket =
-      take(lane->queue, ByteOffset{place.offset_bytes}, entry.index);
+      take(lane->queue, ByteOffset{place.offset_bytes}, lane_tag);
   REMORA_ASSERT_HOT(ticket, "a lane has room for all operations of one part");
   ++lane->taken_count;
   return true;
 }
 
-[[gnu::always_inline]] inline bool VolumeQueueCore::take_read(ByteOffset from, const Target& into,
-                                                              std::uint64_t tag) noexcept {
-  if (free_ == nullptr) return false;
-  const std::uint64_t length_bytes = into.bytes().size();
-  Entry& entry = acquire(VolumeOperation::kRead, from, length_bytes, tag);
-  if (!map_.holds(from.bytes, length_bytes)) [[unlikely]] {
-    if (length_bytes != 0) return refuse(entry, volume_.outside("read", from, length_bytes));
-    return refuse(entry, volume_.refuse_empty(into));
-  }
-  const Place place = map_.place_of(from.bytes);
-  if (length_bytes > place.left_bytes) [[unlikely]] {
-    if (into.bytes().data() == nullptr)
-      return refuse(entry, Error{Code::kInvalidArgument, "read"}.with_reason(Reason::kNullPointer));
-    entry.into = into;
-    return take_in_parts(entry);
-  }
-  return take_whole(entry, place, [&](Queue& queue, ByteOffset at, std::uint64_t lane_tag) {
-    return queue.read(at, into, lane_tag);
-  });
+/// The path of most operations, whose instructions unit_volume_cost counts. All other cases are in
+/// functions that are not inlined, and the call of the lane's queue comes last. So the compiler
+/// makes that call a jump, and saves no register.
+template <typename Memory>
+[[gnu::always_inline]] inline Ticket VolumeQueueCore::take_transfer(ByteOffset at,
+                                                                    const Memory& memory,
+                                                                    std::uint64_t tag) noexcept {
+  if (free_ == nullptr) [[unlikely]]
+    return {};
+  const std::uint64_t length_bytes = memory.bytes().size();
+  Entry& entry = acquire(at, length_bytes, tag);
+  if (!map_.in_one_unit(at.bytes, length_bytes)) [[unlikely]]
+    return take_long_or_refuse(entry, memory);
+  const Place place = map_.place_of(at.bytes);
+  VolumeLane* const lane = lanes_.selected(place.group);
+  if (lane == nullptr) [[unlikely]]
+    return take_on_other_region(entry, memory, place.group, ByteOffset{place.offset_bytes});
+  ++lane->taken_count;
+  const Ticket ticket = give(lane->queue, ByteOffset{place.offset_bytes}, memory, entry.index);
+  REMORA_ASSERT_HOT(ticket, "a lane has room for all operations of one part");
+  return ticket;
 }
 
-[[gnu::always_inline]] inline bool VolumeQueueCore::take_write(ByteOffset to, const Source& from,
-                                                               std::uint64_t tag) noexcept {
-  if (free_ == nullptr) return false;
-  const std::uint64_t length_bytes = from.bytes().size();
-  Entry& entry = acquire(VolumeOperation::kWrite, to, length_bytes, tag);
-  if (!map_.holds(to.bytes, length_bytes)) [[unlikely]] {
-    if (length_bytes != 0) return refuse(entry, volume_.outside("write", to, length_bytes));
-    return refuse(entry, volume_.refuse_empty(from));
+/// `at`: in the region of the group.
+template <typename Memory>
+Ticket VolumeQueueCore::take_on_other_region(Entry& entry, const Memory& memory,
+                                             std::uint32_t group, ByteOffset at) noexcept {
+  take_whole(entry, {.group = group, .offset_bytes = at.bytes}, entry.index,
+             [&](Queue& queue, ByteOffset within, std::uint64_t lane_tag) {
+               return give(queue, within, memory, lane_tag);
+             });
+  return kTaken;
+}
+
+/// Takes a transfer that is not within one unit of the volume.
+template <typename Memory>
+Ticket VolumeQueueCore::take_long_or_refuse(Entry& entry, const Memory& memory) noexcept {
+  constexpr Operation kName = name_of_transfer<Memory>();
+  const ByteOffset at{entry.offset_bytes};
+  if (entry.length_bytes == 0) {
+    refuse(entry, volume_.refuse_empty(memory));
+  } else if (!map_.holds(at.bytes, entry.length_bytes)) {
+    refuse(entry, volume_.outside(kName, at, entry.length_bytes));
+  } else if (memory.bytes().data() == nullptr) {
+    refuse(entry, Error{Code::kInvalidArgument, kName}.with_reason(Reason::kNullPointer));
+  } else if constexpr (kReads<Memory>) {
+    entry.into = memory;
+    take_in_parts(entry, VolumeOperation::kRead);
+  } else {
+    entry.from = memory;
+    take_in_parts(entry, VolumeOperation::kWrite);
   }
-  const Place place = map_.place_of(to.bytes);
-  if (length_bytes > place.left_bytes) [[unlikely]] {
-    if (from.bytes().data() == nullptr)
-      return refuse(entry,
-                    Error{Code::kInvalidArgument, "write"}.with_reason(Reason::kNullPointer));
-    entry.from = from;
-    return take_in_parts(entry);
-  }
-  return take_whole(entry, place, [&](Queue& queue, ByteOffset at, std::uint64_t lane_tag) {
-    return queue.write(at, from, lane_tag);
-  });
+  return kTaken;
 }
 
 bool VolumeQueueCore::read(ByteOffset from, const Target& into, std::uint64_t tag) noexcept {
-  return take_read(from, into, tag);
+  return static_cast<bool>(take_transfer(from, into, tag));
 }
 
 bool VolumeQueueCore::write(ByteOffset to, const Source& from, std::uint64_t tag) noexcept {
-  return take_write(to, from, tag);
+  return static_cast<bool>(take_transfer(to, from, tag));
 }
 
 bool VolumeQueueCore::write_zeroes(ByteOffset at, std::uint64_t length_bytes,
                                    std::uint64_t tag) noexcept {
   if (free_ == nullptr) return false;
-  Entry& entry = acquire(VolumeOperation::kZeroes, at, length_bytes, tag);
+  Entry& entry = acquire(at, length_bytes, tag);
   if (!map_.holds(at.bytes, length_bytes)) [[unlikely]] {
     if (length_bytes != 0) return refuse(entry, volume_.outside("write_zeroes", at, length_bytes));
     return refuse(entry, volume_.refuse_no_zeroes());
   }
   const Place place = map_.place_of(at.bytes);
   if (length_bytes > place.left_bytes) [[unlikely]]
-    return take_in_parts(entry);
-  return take_whole(entry, place, [&](Queue& queue, ByteOffset within, std::uint64_t lane_tag) {
-    return queue.write_zeroes(within, length_bytes, lane_tag);
-  });
+    return take_in_parts(entry, VolumeOperation::kZeroes);
+  return take_whole(entry, place, entry.index,
+                    [&](Queue& queue, ByteOffset within, std::uint64_t lane_tag) {
+                      return queue.write_zeroes(within, length_bytes, lane_tag);
+                    });
 }
 
 bool VolumeQueueCore::flush_visible(std::uint64_t tag) noexcept {
   if (free_ == nullptr) return false;
-  return take_in_parts(acquire(VolumeOperation::kFlush, ByteOffset{0}, 0, tag));
+  return take_in_parts(acquire(ByteOffset{0}, 0, tag), VolumeOperation::kFlush);
 }
 
 template <typename Take>
@@ -160,10 +199,10 @@ bool VolumeQueueCore::take_atomic(Operation operation, ByteOffset at, std::uint6
                                   const Take& take) noexcept {
   constexpr std::uint64_t kBytes = sizeof(std::uint64_t);
   if (free_ == nullptr) return false;
-  Entry& entry = acquire(VolumeOperation::kAtomic, at, kBytes, tag);
+  Entry& entry = acquire(at, kBytes, tag);
   if (!map_.holds(at.bytes, kBytes) || at.bytes % kBytes != 0) [[unlikely]]
     return refuse(entry, volume_.no_word(operation, at));
-  return take_whole(entry, map_.place_of(at.bytes), take);
+  return take_whole(entry, map_.place_of(at.bytes), VolumeLaneTag::kAtomic | entry.index, take);
 }
 
 bool VolumeQueueCore::compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
@@ -181,8 +220,8 @@ bool VolumeQueueCore::fetch_add(ByteOffset at, std::uint64_t delta, std::uint64_
                      });
 }
 
-bool VolumeQueueCore::take_in_parts(Entry& entry) noexcept {
-  entry.several = true;
+bool VolumeQueueCore::take_in_parts(Entry& entry, VolumeOperation kind) noexcept {
+  entry.kind = kind;
   entry.all_posted = false;
   entry.parts_left = 0;
   entry.posted = 0;
@@ -236,16 +275,34 @@ Result<int> VolumeQueueCore::event_fd() noexcept {
 
 namespace remora::volume {
 
-bool VolumeQueue::read(ByteOffset from, Target into, std::uint64_t tag) noexcept {
-  if (core_ != nullptr) [[likely]]
-    return core_->take_read(from, into, tag);
-  return mirror_ != nullptr && mirror_->read(from, into, tag);
+namespace {
+
+/// Of a queue of a mirror, and of one that was moved from. Not inlined: see take_transfer().
+template <typename Memory>
+[[gnu::noinline]] Ticket take_on_mirror(
+    const remora::detail::OwnedUnique<detail::MirrorQueue>& queue, ByteOffset at,
+    const Memory& memory, std::uint64_t tag) noexcept {
+  if (queue == nullptr) return {};
+  bool taken = false;
+  if constexpr (detail::kReads<Memory>)
+    taken = queue->read(at, memory, tag);
+  else
+    taken = queue->write(at, memory, tag);
+  return taken ? detail::kTaken : Ticket{};
 }
 
-bool VolumeQueue::write(ByteOffset to, Source from, std::uint64_t tag) noexcept {
-  if (core_ != nullptr) [[likely]]
-    return core_->take_write(to, from, tag);
-  return mirror_ != nullptr && mirror_->write(to, from, tag);
+}  // namespace
+
+Ticket VolumeQueue::take_read(ByteOffset from, const Target& into, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return take_on_mirror(mirror_, from, into, tag);
+  return core_->take_transfer(from, into, tag);
+}
+
+Ticket VolumeQueue::take_write(ByteOffset to, const Source& from, std::uint64_t tag) noexcept {
+  if (core_ == nullptr) [[unlikely]]
+    return take_on_mirror(mirror_, to, from, tag);
+  return core_->take_transfer(to, from, tag);
 }
 
 }  // namespace remora::volume

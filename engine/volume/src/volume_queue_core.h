@@ -36,11 +36,12 @@ class VolumeQueueCore {
   VolumeQueueCore(VolumeCore& volume, std::shared_ptr<VolumeCore> kept, VolumeLanes lanes,
                   std::size_t depth, std::chrono::nanoseconds deadline);
 
+  /// A read into a Target, or a write from a Source. False: there is no room. In
+  /// volume_queue_core.cc.
+  template <typename Memory>
+  Ticket take_transfer(ByteOffset at, const Memory& memory, std::uint64_t tag) noexcept;
   bool read(ByteOffset from, const Target& into, std::uint64_t tag) noexcept;
   bool write(ByteOffset to, const Source& from, std::uint64_t tag) noexcept;
-  /// The same, for volume_queue_core.cc.
-  bool take_read(ByteOffset from, const Target& into, std::uint64_t tag) noexcept;
-  bool take_write(ByteOffset to, const Source& from, std::uint64_t tag) noexcept;
   bool write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag) noexcept;
   bool flush_visible(std::uint64_t tag) noexcept;
   bool compare_swap(ByteOffset at, std::uint64_t expected, std::uint64_t desired,
@@ -78,18 +79,29 @@ class VolumeQueueCore {
   };
 
   // Taking: volume_queue_core.cc.
-  [[nodiscard]] Entry& acquire(VolumeOperation kind, ByteOffset at, std::uint64_t length_bytes,
+  [[nodiscard]] Entry& acquire(ByteOffset at, std::uint64_t length_bytes,
                                std::uint64_t tag) noexcept;
+  // Not inlined, so that take_transfer() needs no stack.
+  template <typename Memory>
+  [[gnu::noinline]] Ticket take_on_other_region(Entry& entry, const Memory& memory,
+                                                std::uint32_t group, ByteOffset at) noexcept;
+  template <typename Memory>
+  [[gnu::noinline]] Ticket take_long_or_refuse(Entry& entry, const Memory& memory) noexcept;
   template <typename Take>
-  bool take_whole(Entry& entry, const Place& place, const Take& take) noexcept;
+  bool take_whole(Entry& entry, const Place& place, std::uint64_t lane_tag,
+                  const Take& take) noexcept;
   template <typename Take>
   bool take_atomic(Operation operation, ByteOffset at, std::uint64_t tag,
                    const Take& take) noexcept;
-  bool take_in_parts(Entry& entry) noexcept;
+  bool take_in_parts(Entry& entry, VolumeOperation kind) noexcept;
   bool refuse(Entry& entry, const Error& error) noexcept;
   /// Posts all that the lanes have taken, also before submit() is called for it.
   void submit_lanes() noexcept;
+  /// Of a failed operation, or one in parts; collect() releases the others.
   void release(Entry& entry) noexcept {
+    entry.parts_left = 1;
+    entry.failed = false;
+    entry.all_posted = true;
     entry.next = free_;
     free_ = &entry;
     ++room_.left;
@@ -100,7 +112,7 @@ class VolumeQueueCore {
   bool post_flush(Entry& entry) noexcept;
   void post_held() noexcept;
   void fail(Entry& entry, const Error& error, std::uint32_t group) noexcept;
-  void end_part(VolumeLane& lane, Entry& entry, const Completion& completion) noexcept;
+  void end_part(VolumeLane& lane, const Completion& completion) noexcept;
   /// The operations that the present call can hand out.
   [[nodiscard]] std::size_t ended_count() const noexcept { return ready_count_ + ended_.count; }
   std::size_t collect(VolumeLane& lane, const Completions& found) noexcept;
@@ -111,7 +123,7 @@ class VolumeQueueCore {
 
   const std::shared_ptr<VolumeCore> kept_;
   VolumeCore& volume_;
-  const StripeMap& map_;
+  const StripeMap map_;  ///< a copy: each operation reads it
   const std::chrono::nanoseconds deadline_;
   VolumeQueueRoom room_;
   std::vector<Entry> entries_;

@@ -18,14 +18,14 @@ struct alignas(64) VolumeQueueEntry {
   std::uint64_t tag = 0;
   std::uint64_t offset_bytes = 0;
   std::uint64_t length_bytes = 0;
-  // Next to each other: an operation that is taken sets them by one store.
-  std::uint32_t parts_left = 0;  ///< taken by queues of lanes, and not ended
-  VolumeOperation kind = VolumeOperation::kRead;
+  // An operation of one part does not set these, and changes them only if it fails. The queue gives
+  // them these values back when it releases the entry.
+  std::uint32_t parts_left = 1;  ///< taken by queues of lanes, and not ended
   bool failed = false;
-  bool several = false;     ///< it is carried out in parts
   bool all_posted = true;   ///< no further part follows
   std::uint64_t index = 0;  ///< in the table of the queue; does not change
   // Of an operation in parts:
+  VolumeOperation kind = VolumeOperation::kRead;
   std::uint64_t posted = 0;                       ///< bytes; of a flush: lanes
   std::chrono::steady_clock::time_point until{};  ///< no part is posted after that
   Target into{std::span<std::byte>{}};

@@ -6,6 +6,7 @@
 #include <remora/assert.h>
 
 #include "volume_core.h"
+#include "volume_lane_tag.h"
 #include "volume_queue_core.h"
 
 namespace remora::volume::detail {
@@ -31,11 +32,6 @@ Error expired(VolumeOperation kind) noexcept {
   return error("atomic");
 }
 
-/// What a lane returns with a part: the group, and the index of the operation.
-constexpr std::uint64_t part_tag(const VolumeQueueEntry& entry, std::uint32_t group) noexcept {
-  return std::uint64_t{group} << 32U | entry.index;
-}
-
 }  // namespace
 
 /// Gives the next part of an operation to its lane. False: the lane has no room for parts.
@@ -52,7 +48,7 @@ bool VolumeQueueCore::post_part(Entry& entry) noexcept {
   }
   if (lane->parts_count == VolumeLanes::kMaxParts) return false;
   const ByteOffset at{place.offset_bytes};
-  const std::uint64_t tag = part_tag(entry, place.group);
+  const std::uint64_t tag = VolumeLaneTag::of_part(entry.index, place.group);
   Ticket ticket;
   if (entry.kind == VolumeOperation::kRead)
     ticket = lane->queue.read(at, entry.into.part(posted, length_bytes), tag);
@@ -77,7 +73,7 @@ bool VolumeQueueCore::post_flush(Entry& entry) noexcept {
   }
   VolumeLane& lane = lanes_.all()[entry.posted];
   if (lane.parts_count == VolumeLanes::kMaxParts) return false;
-  const Ticket ticket = lane.queue.flush_visible(part_tag(entry, lane.group));
+  const Ticket ticket = lane.queue.flush_visible(VolumeLaneTag::of_part(entry.index, lane.group));
   REMORA_ASSERT(ticket, "a lane has room for kMaxParts parts");
   ++lane.taken_count;
   ++lane.parts_count;
@@ -121,15 +117,17 @@ void VolumeQueueCore::fail(Entry& entry, const Error& error, std::uint32_t group
 }
 
 /// Ends a part, or an operation of one part that failed.
-void VolumeQueueCore::end_part(VolumeLane& lane, Entry& entry,
-                               const Completion& completion) noexcept {
+void VolumeQueueCore::end_part(VolumeLane& lane, const Completion& completion) noexcept {
+  const std::uint64_t tag = completion.tag();
+  const bool part = VolumeLaneTag::is_part(tag);
+  Entry& entry = entries_[VolumeLaneTag::index(tag)];
   REMORA_ASSERT(entry.parts_left != 0, "a part ends once");
   if (!completion.ok()) {
-    const std::uint32_t group = entry.several ? static_cast<std::uint32_t>(completion.tag() >> 32U)
-                                              : map_.place_of(entry.offset_bytes).group;
+    const std::uint32_t group =
+        part ? VolumeLaneTag::group(tag) : map_.place_of(entry.offset_bytes).group;
     fail(entry, completion.error(), group);
   }
-  if (entry.several) --lane.parts_count;
+  if (part) --lane.parts_count;
   if (--entry.parts_left == 0 && entry.all_posted) ended_.append(entry);
 }
 
@@ -141,16 +139,19 @@ std::size_t VolumeQueueCore::collect(VolumeLane& lane, const Completions& found)
   VolumeCompletion* const first = ready_.data() + ready_count_;
   VolumeCompletion* next = first;
   Entry* next_free = free_;
+  const auto hand_out = [&](Entry& entry, std::uint64_t old_value) {
+    *next++ = VolumeCompletion{entry.tag, old_value, nullptr};
+    entry.next = next_free;
+    next_free = &entry;
+  };
   for (const Completion& completion : found) {
-    Entry& entry = table[static_cast<std::uint32_t>(completion.tag())];
-    if (completion.ok() && !entry.several) [[likely]] {
-      const bool atomic = entry.kind == VolumeOperation::kAtomic;
-      *next++ = VolumeCompletion{entry.tag, atomic ? completion.old_value() : 0, nullptr};
-      entry.next = next_free;
-      next_free = &entry;
-    } else {
-      end_part(lane, entry, completion);
-    }
+    const std::uint64_t tag = completion.tag();
+    if (completion.ok() && VolumeLaneTag::is_transfer(tag)) [[likely]]
+      hand_out(table[tag], 0);
+    else if (completion.ok() && !VolumeLaneTag::is_part(tag))
+      hand_out(table[VolumeLaneTag::index(tag)], completion.old_value());
+    else
+      end_part(lane, completion);
   }
   free_ = next_free;
   const auto handed_out = static_cast<std::size_t>(next - first);

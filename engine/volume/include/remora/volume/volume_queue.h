@@ -103,13 +103,17 @@ class VolumeQueue {
   /// misuse is reported by a completion. Never allocates. Local memory is borrowed until the
   /// completion; buffer.h has its rules, but for one: the last copy of a RegisteredMemory must
   /// exist until the completion, since parts are posted later.
-  bool read(ByteOffset from, Target into, std::uint64_t tag = 0) noexcept;
+  bool read(ByteOffset from, const Target& into, std::uint64_t tag = 0) noexcept {
+    return static_cast<bool>(take_read(from, into, tag));
+  }
   /// As above, from the start of the block.
-  bool read(Block from, Target into, std::uint64_t tag = 0) noexcept;
+  bool read(Block from, const Target& into, std::uint64_t tag = 0) noexcept;
   /// As read(): writes all bytes of `from`.
-  bool write(ByteOffset to, Source from, std::uint64_t tag = 0) noexcept;
+  bool write(ByteOffset to, const Source& from, std::uint64_t tag = 0) noexcept {
+    return static_cast<bool>(take_write(to, from, tag));
+  }
   /// As above, from the start of the block.
-  bool write(Block to, Source from, std::uint64_t tag = 0) noexcept;
+  bool write(Block to, const Source& from, std::uint64_t tag = 0) noexcept;
   /// As a write of this many zeroes, without a buffer.
   bool write_zeroes(ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag = 0) noexcept;
   /// Region::flush_visible() on the session of each server: covers writes that had completed before
@@ -146,6 +150,9 @@ class VolumeQueue {
   [[nodiscard]] bool full() const noexcept { return room_->left == 0; }
 
  private:
+  /// The ticket is that of the engine's queue, or another one that is true. False: not taken.
+  Ticket take_read(ByteOffset from, const Target& into, std::uint64_t tag) noexcept;
+  Ticket take_write(ByteOffset to, const Source& from, std::uint64_t tag) noexcept;
   [[nodiscard]] ByteOffset offset_of(Block block) const noexcept;
   remora::detail::OwnedUnique<detail::VolumeQueueCore> core_;  ///< of a striped volume
   remora::detail::OwnedUnique<detail::MirrorQueue> mirror_;
