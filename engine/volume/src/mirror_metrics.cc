@@ -1,12 +1,12 @@
 #include "mirror_metrics.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 
 #include <remora/owned.h>
 
 #include "mirror_census.h"
+#include "per_registry.h"
 
 namespace remora::volume::detail {
 
@@ -19,15 +19,7 @@ constexpr std::array kStates{MirrorGroupState::kInSync, MirrorGroupState::kDegra
                              MirrorGroupState::kUnadopted};
 constexpr std::array<const char*, 2> kCopyNames{"zones", "members"};
 
-struct KnownMirrors {
-  std::weak_ptr<metrics::Registry> registry;
-  std::shared_ptr<MirrorMetrics> metrics;
-};
-struct AllMirrors {
-  remora::detail::Mutex mutex;
-  std::map<const metrics::Registry*, KnownMirrors> by_registry REMORA_GUARDED_BY(mutex);
-};
-remora::detail::PerProcess<AllMirrors> g_mirrors;
+remora::detail::PerProcess<PerRegistry<MirrorMetrics>> g_mirrors;
 
 /// A pointer to the metrics that keeps their registry.
 struct KeptMirrors {
@@ -65,14 +57,8 @@ std::string_view to_string(MirrorGroupState state) noexcept {
 std::shared_ptr<MirrorMetrics> MirrorMetrics::of(metrics::Registry& registry) {
   auto keeps = std::make_shared<KeptMirrors>();
   keeps->registry = registry.shared_from_this();
-  AllMirrors& all = g_mirrors.get();
-  const MutexLock lock{all.mutex};
-  // Of registries that have ended, one of which may have had this address.
-  std::erase_if(all.by_registry, [](const auto& entry) { return entry.second.registry.expired(); });
-  KnownMirrors& known = all.by_registry[&registry];
-  if (known.metrics == nullptr)
-    known = {registry.weak_from_this(), std::make_shared<MirrorMetrics>(&registry)};
-  keeps->metrics = known.metrics;
+  keeps->metrics =
+      g_mirrors.get().of(registry, [&] { return std::make_shared<MirrorMetrics>(&registry); });
   MirrorMetrics* const metrics = keeps->metrics.get();
   return {std::move(keeps), metrics};
 }

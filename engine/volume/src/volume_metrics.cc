@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <string>
 
 #include <remora/owned.h>
 
+#include "per_registry.h"
 #include "volume_core.h"
 
 namespace remora::volume::detail {
@@ -16,27 +16,12 @@ namespace {
 constexpr std::array kHealths{GroupHealth::kOk, GroupHealth::kUnreachable, GroupHealth::kLost,
                               GroupHealth::kRevoked};
 
-struct Known {
-  std::weak_ptr<metrics::Registry> registry;
-  std::shared_ptr<VolumeMetrics> metrics;
-};
-struct AllMetrics {
-  remora::detail::Mutex mutex;
-  std::map<const metrics::Registry*, Known> by_registry REMORA_GUARDED_BY(mutex);
-};
-remora::detail::PerProcess<AllMetrics> g_metrics;
+remora::detail::PerProcess<PerRegistry<VolumeMetrics>> g_metrics;
 
 }  // namespace
 
 std::shared_ptr<VolumeMetrics> VolumeMetrics::of(metrics::Registry& registry) {
-  AllMetrics& all = g_metrics.get();
-  const remora::detail::MutexLock lock{all.mutex};
-  // Of registries that have ended, one of which may have had this address.
-  std::erase_if(all.by_registry, [](const auto& entry) { return entry.second.registry.expired(); });
-  Known& known = all.by_registry[&registry];
-  if (known.metrics == nullptr)
-    known = {registry.weak_from_this(), std::make_shared<VolumeMetrics>(registry)};
-  return known.metrics;
+  return g_metrics.get().of(registry, [&] { return std::make_shared<VolumeMetrics>(registry); });
 }
 
 VolumeMetrics::VolumeMetrics(metrics::Registry& registry) {
