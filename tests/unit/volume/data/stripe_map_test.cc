@@ -122,6 +122,30 @@ TEST(StripeMap, HoldsWhatIsWithinTheVolume) {
   EXPECT_FALSE(map.holds(kMax, kMax));
 }
 
+TEST(StripeMap, InOneUnitAgreesWithTheOtherFunctions) {
+  VolumeRecord volume = record(3, 2, 1);
+  volume.size_bytes -= 1_KiB;  // within the last unit
+  const StripeMap map = StripeMap::of(volume).value();
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t size = volume.size_bytes;
+  const auto expected = [&](std::uint64_t offset, std::uint64_t length) {
+    return map.holds(offset, length) && length <= map.place_of(offset).left_bytes;
+  };
+  for (const std::uint64_t offset :
+       {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4_KiB - 1}, std::uint64_t{4_KiB},
+        size - 3_KiB, size - 1, size, size + 1_KiB - 1, size + 1_KiB, kMax - 1, kMax})
+    for (const std::uint64_t length :
+         {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3_KiB},
+          std::uint64_t{3_KiB + 1}, std::uint64_t{4_KiB - 1}, std::uint64_t{4_KiB},
+          std::uint64_t{4_KiB + 1}, size, kMax - 4_KiB + 1, kMax - 1, kMax})
+      EXPECT_EQ(map.in_one_unit(offset, length), expected(offset, length))
+          << offset << ", " << length;
+  EXPECT_TRUE(map.in_one_unit(size - 3_KiB, 3_KiB));
+  EXPECT_FALSE(map.in_one_unit(size - 3_KiB, 3_KiB + 1)) << "in its unit, not in the volume";
+  EXPECT_FALSE(StripeMap::none().in_one_unit(0, 1));
+  EXPECT_FALSE(StripeMap::none().in_one_unit(0, 0));
+}
+
 TEST(StripeMap, ImpossibleRecordsAreRefused) {
   const auto refused = [](const std::function<void(VolumeRecord&)>& spoil) {
     VolumeRecord volume = record(2, 2, 1);

@@ -85,6 +85,40 @@ TEST_F(VolumeQueueTest, AtomicsGiveTheValueBeforeInEachGroup) {
   EXPECT_EQ(volume_->compare_swap(ByteOffset{0}, 5, 7).value(), 6U);
 }
 
+/// An entry keeps nothing of the operation that had it before.
+TEST_F(VolumeQueueTest, OneEntryServesEachKindOfOperationInTurn) {
+  VolumeQueue queue = volume_->queue({.depth = 1}).value();
+  const std::vector<std::byte> written = noise(12_KiB, 7);
+  std::vector<std::byte> read(written.size());
+  std::uint64_t sent = 0;
+  const auto ended = [&](bool taken) {
+    EXPECT_TRUE(taken);
+    EXPECT_TRUE(queue.submit().ok());
+    const VolumeCompletions found = queue.wait(1);
+    EXPECT_EQ(found.size(), 1U);
+    if (found.empty()) return VolumeCompletion{};
+    EXPECT_EQ(found[0].tag(), sent);
+    ++sent;
+    return found[0];
+  };
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    EXPECT_EQ(ended(queue.fetch_add(ByteOffset{16_KiB}, 5, sent)).old_value(), 5 * round);
+    const VolumeCompletion whole =
+        ended(queue.read(ByteOffset{16_KiB}, std::span{read}.first(8), sent));
+    EXPECT_TRUE(whole.ok());
+    EXPECT_EQ(whole.old_value(), 0U);
+    EXPECT_TRUE(ended(queue.write(ByteOffset{1_KiB}, written, sent)).ok()) << "in parts";
+    const VolumeCompletion outside = ended(queue.read(ByteOffset{384_KiB}, read, sent));
+    ASSERT_FALSE(outside.ok());
+    EXPECT_EQ(outside.error().code(), Code::kOutOfRange);
+    EXPECT_TRUE(ended(queue.read(ByteOffset{4_KiB}, std::span{read}.first(1_KiB), sent)).ok());
+    EXPECT_TRUE(std::equal(read.begin(), read.begin() + 1024, written.begin() + 3072));
+    EXPECT_TRUE(ended(queue.flush_visible(sent)).ok());
+    EXPECT_TRUE(ended(queue.write_zeroes(ByteOffset{1_KiB}, 12_KiB, sent)).ok());
+    EXPECT_TRUE(ended(queue.write_zeroes(ByteOffset{1_KiB}, 8, sent)).ok());
+  }
+}
+
 /// More parts than all lanes have room for at once.
 TEST_F(VolumeQueueTest, LongOperationsPassWithShortOnesBesides) {
   const Volume large = open(make({.rows = 1, .group_bytes = 1_MiB}));
