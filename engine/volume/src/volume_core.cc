@@ -248,15 +248,14 @@ Status VolumeCore::run_queued(std::chrono::nanoseconds deadline, const Take& tak
 Status VolumeCore::read(ByteOffset from, const Target& into,
                         std::chrono::nanoseconds deadline) noexcept {
   const std::uint64_t length_bytes = into.bytes().size();
-  if (!map_.holds(from.bytes, length_bytes)) [[unlikely]] {
+  if (!map_.in_one_unit(from.bytes, length_bytes)) [[unlikely]] {
     if (mirror_ != nullptr)
       return on_mirror([&] { return mirror_->read(from, into, until(deadline)); });
     if (length_bytes == 0) return refuse_empty(into);
-    return outside("read", from, length_bytes);
+    if (!map_.holds(from.bytes, length_bytes)) return outside("read", from, length_bytes);
+    return run_queued(deadline, [&](VolumeQueueCore& queue) { queue.read(from, into, 0); });
   }
   const Place place = map_.place_of(from.bytes);
-  if (length_bytes > place.left_bytes) [[unlikely]]
-    return run_queued(deadline, [&](VolumeQueueCore& queue) { queue.read(from, into, 0); });
   Status status = regions_[place.group].read(ByteOffset{place.offset_bytes}, into, limit(deadline));
   if (!status) [[unlikely]]
     status = named(status.error(), place.group, from, length_bytes);
@@ -266,15 +265,14 @@ Status VolumeCore::read(ByteOffset from, const Target& into,
 Status VolumeCore::write(ByteOffset to, const Source& from,
                          std::chrono::nanoseconds deadline) noexcept {
   const std::uint64_t length_bytes = from.bytes().size();
-  if (!map_.holds(to.bytes, length_bytes)) [[unlikely]] {
+  if (!map_.in_one_unit(to.bytes, length_bytes)) [[unlikely]] {
     if (mirror_ != nullptr)
       return on_mirror([&] { return mirror_->write(to, from, until(deadline)); });
     if (length_bytes == 0) return refuse_empty(from);
-    return outside("write", to, length_bytes);
+    if (!map_.holds(to.bytes, length_bytes)) return outside("write", to, length_bytes);
+    return run_queued(deadline, [&](VolumeQueueCore& queue) { queue.write(to, from, 0); });
   }
   const Place place = map_.place_of(to.bytes);
-  if (length_bytes > place.left_bytes) [[unlikely]]
-    return run_queued(deadline, [&](VolumeQueueCore& queue) { queue.write(to, from, 0); });
   Status status =
       regions_[place.group].write(ByteOffset{place.offset_bytes}, from, limit(deadline));
   if (!status) [[unlikely]]
@@ -284,16 +282,15 @@ Status VolumeCore::write(ByteOffset to, const Source& from,
 
 Status VolumeCore::write_zeroes(ByteOffset at, std::uint64_t length_bytes,
                                 std::chrono::nanoseconds deadline) noexcept {
-  if (!map_.holds(at.bytes, length_bytes)) [[unlikely]] {
+  if (!map_.in_one_unit(at.bytes, length_bytes)) [[unlikely]] {
     if (mirror_ != nullptr)
       return on_mirror([&] { return mirror_->write_zeroes(at, length_bytes, until(deadline)); });
     if (length_bytes == 0) return refuse_no_zeroes();
-    return outside("write_zeroes", at, length_bytes);
-  }
-  const Place place = map_.place_of(at.bytes);
-  if (length_bytes > place.left_bytes) [[unlikely]]
+    if (!map_.holds(at.bytes, length_bytes)) return outside("write_zeroes", at, length_bytes);
     return run_queued(deadline,
                       [&](VolumeQueueCore& queue) { queue.write_zeroes(at, length_bytes, 0); });
+  }
+  const Place place = map_.place_of(at.bytes);
   Status status = regions_[place.group].write_zeroes(ByteOffset{place.offset_bytes}, length_bytes,
                                                      limit(deadline));
   if (!status) [[unlikely]]

@@ -176,14 +176,13 @@ bool VolumeQueueCore::write_zeroes(ByteOffset at, std::uint64_t length_bytes,
                                    std::uint64_t tag) noexcept {
   if (free_ == nullptr) return false;
   Entry& entry = acquire(at, length_bytes, tag);
-  if (!map_.holds(at.bytes, length_bytes)) [[unlikely]] {
-    if (length_bytes != 0) return refuse(entry, volume_.outside("write_zeroes", at, length_bytes));
-    return refuse(entry, volume_.refuse_no_zeroes());
-  }
-  const Place place = map_.place_of(at.bytes);
-  if (length_bytes > place.left_bytes) [[unlikely]]
+  if (!map_.in_one_unit(at.bytes, length_bytes)) [[unlikely]] {
+    if (length_bytes == 0) return refuse(entry, volume_.refuse_no_zeroes());
+    if (!map_.holds(at.bytes, length_bytes))
+      return refuse(entry, volume_.outside("write_zeroes", at, length_bytes));
     return take_in_parts(entry, VolumeOperation::kZeroes);
-  return take_whole(entry, place, entry.index,
+  }
+  return take_whole(entry, map_.place_of(at.bytes), entry.index,
                     [&](Queue& queue, ByteOffset within, std::uint64_t lane_tag) {
                       return queue.write_zeroes(within, length_bytes, lane_tag);
                     });
