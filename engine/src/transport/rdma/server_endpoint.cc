@@ -230,10 +230,12 @@ void RdmaServerEndpoint::shutdown() noexcept {
   over_ = true;
   for (const ServerLane& lane : lanes_)
     if (!lane.connection->queue_pair().to_error()) lanes_may_serve_.store(true);
-  // Each receive completes with the reason of its end; a device may take a moment for that.
+  // Receives complete in order. The first that fails is the end of the lane's notices; a device may
+  // take a moment until then, and a device that has gone completes nothing any more.
   constexpr std::chrono::milliseconds kFlushTime{5};
-  const Deadline flushed = Clock::now() + kFlushTime;
-  for (ServerLane& lane : lanes_) take_last(lane, flushed);
+  const Clock::time_point began = Clock::now();
+  for (ServerLane& lane : lanes_)
+    take_last(lane, lane.connection->device().gone() ? began : began + kFlushTime);
   // In its error state a queue pair executes nothing any more, and completes the requests that the
   // worker may be waiting for. The worker destroys it, which may take as long as the interface is
   // down; its windows, of which there may be very many, are freed before it.
@@ -373,10 +375,12 @@ Status RdmaServerEndpoint::collect(ServerLane& lane) {
 }
 
 Status RdmaServerEndpoint::take_one(ServerLane& lane, const verbs::Completion& completion) {
-  if (!completion.ok())
+  if (!completion.ok()) {
+    lane.flushed = true;
     return Error{Code::kConnectionLost, "lane"}
         .with_reason(Reason::kLaneBroken)
         .with_completion(completion.status(), completion.vendor_error());
+  }
   if (completion.length_bytes() != kNoticeWireBytes)
     return Error{Code::kProtocol, "lane"}.with_subject("no notice of ours");
   const std::uint64_t index = completion.id();
@@ -386,7 +390,7 @@ Status RdmaServerEndpoint::take_one(ServerLane& lane, const verbs::Completion& c
 
 void RdmaServerEndpoint::take_last(ServerLane& lane, Deadline until) noexcept {
   std::array<verbs::Completion, 1> storage;
-  for (std::size_t left = kNoticeReceives; left > 0;) {
+  for (std::size_t left = kNoticeReceives; left > 0 && !lane.flushed;) {
     const auto found = lane.queue.poll(storage);
     if (!found) return;
     if (found->empty()) {
@@ -396,6 +400,7 @@ void RdmaServerEndpoint::take_last(ServerLane& lane, Deadline until) noexcept {
     }
     --left;
     const verbs::Completion& completion = found->front();
+    lane.flushed = !completion.ok();
     if (completion.ok() && completion.length_bytes() == kNoticeWireBytes)
       notices_.push_back(notice_from_wire((*lane.buffers)[completion.id()]));
   }

@@ -163,7 +163,7 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   Status collect(ServerLane& lane) REMORA_REQUIRES(mutex_);
   Status take_one(ServerLane& lane, const verbs::Completion& completion) REMORA_REQUIRES(mutex_);
   /// Takes the notices that the lane has acknowledged until its end, even if there is no room left
-  /// for them.
+  /// for them. Waits for that end until `until`, unless the end of the lane is known already.
   void take_last(ServerLane& lane, Deadline until) noexcept REMORA_REQUIRES(mutex_);
 
   std::shared_ptr<LaneRegistry> lane_registry_;

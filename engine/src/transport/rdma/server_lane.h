@@ -24,8 +24,9 @@ struct ServerLane {
   std::uint32_t number = 0;             ///< of the session's lanes, from 0
   std::shared_ptr<WindowLane> windows;  ///< null: grants are registrations
   std::optional<verbs::Connection> connection;
-  Status end{};         ///< the first error on it
-  bool watched = true;  ///< the endpoint's set contains its descriptors
+  Status end{};          ///< the first error on it
+  bool flushed = false;  ///< a receive has failed, so no later receive succeeds
+  bool watched = true;   ///< the endpoint's set contains its descriptors
 
   Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::uint64_t index) const {
     return pair.post_receive(index, memory.slice(index * kNoticeWireBytes, kNoticeWireBytes));

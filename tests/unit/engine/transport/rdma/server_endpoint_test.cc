@@ -2,9 +2,12 @@
 
 #include "transport/rdma/server_endpoint.h"
 
+#include <array>
+#include <cstddef>
 #include <gtest/gtest.h>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -104,6 +107,69 @@ TEST_F(RdmaServerEndpointTest, LaneThatCannotBeMovedToItsErrorStateMayServeUntil
   endpoint->await_destroyed();
   endpoint.reset();
   reaper_.reset();  // the lanes go before their listener
+}
+
+/// When all clients lose their connections at once, the control thread shuts each session down.
+class RdmaShutdownTest : public test::RdmaEndpointFixture {
+ protected:
+  void SetUp() override {
+    play("mlx5");
+    listener_.emplace(listen());
+    endpoint_ = connect();
+    auto request = next_request(*listener_);
+    device_ = request.device();
+    ASSERT_OK(endpoint_->add_lane(request, 0));
+  }
+  void TearDown() override {
+    endpoint_.reset();
+    device_ = {};
+    reaper_.reset();  // the lanes go before their listener
+    listener_.reset();
+    RdmaEndpointFixture::TearDown();
+  }
+  /// The lane's next receive has completed in that way.
+  void complete(ibv_wc_status status) {
+    ibv_wc completion{};
+    completion.status = status;
+    completion.opcode = IBV_WC_RECV;
+    completion.byte_len = kNoticeWireBytes;
+    fake_.completions.push_back(completion);
+  }
+  /// How often shutdown() asks for completions.
+  [[nodiscard]] int polls_of_shutdown() {
+    const int before = fake_.uses("poll_cq");
+    endpoint_->shutdown();
+    return fake_.uses("poll_cq") - before;
+  }
+  [[nodiscard]] std::size_t take_notices() {
+    std::array<Notice, kNoticeReceives> notices;
+    return endpoint_->take_notices(notices);
+  }
+
+  std::optional<verbs::ConnectionListener> listener_;
+  std::unique_ptr<RdmaServerEndpoint> endpoint_;
+  verbs::Device device_;
+};
+
+TEST_F(RdmaShutdownTest, WaitsForNothingWhenTheEndOfTheLaneIsKnown) {
+  complete(IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(take_notices(), 0U);  // the control thread learns of the end
+  EXPECT_EQ(polls_of_shutdown(), 0);
+}
+
+TEST_F(RdmaShutdownTest, TakesAllNoticesBeforeTheFirstReceiveThatFailed) {
+  complete(IBV_WC_SUCCESS);
+  complete(IBV_WC_SUCCESS);
+  complete(IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(polls_of_shutdown(), 3);
+  EXPECT_EQ(take_notices(), 2U);
+}
+
+TEST_F(RdmaShutdownTest, TakesWhatADeviceThatHasGoneHasCompletedAndWaitsForNothing) {
+  complete(IBV_WC_SUCCESS);
+  device_.mark_gone();
+  EXPECT_EQ(polls_of_shutdown(), 2);
+  EXPECT_EQ(take_notices(), 1U);
 }
 
 }  // namespace
