@@ -109,7 +109,10 @@ Result<DeviceListener::Served> DeviceListener::prepare(const verbs::Device& devi
   if (!protection) return protection.error();
   auto events = verbs::AsyncEvents::open(device);
   if (!events) return events.error();
-  return Served{device, std::move(*events), std::move(protection->front()), nullptr};
+  auto control_domain = device.allocate_domain();
+  if (!control_domain) return control_domain.error();
+  return Served{device, std::move(*events), std::move(protection->front()),
+                std::move(*control_domain)};
 }
 
 Status DeviceListener::lease_pool(Served& served, const std::stop_token& stop,
@@ -226,6 +229,15 @@ std::shared_ptr<const LeasedMemory> DeviceListener::leased(const verbs::Device& 
   const auto found = std::find_if(served_.begin(), served_.end(),
                                   [&](const Served& each) { return each.device == device; });
   return found == served_.end() ? nullptr : found->leased;
+}
+
+Result<verbs::ProtectionDomain> DeviceListener::control_domain(const verbs::Device& device) const {
+  const remora::detail::MutexLock lock{mutex_};
+  const auto found = std::find_if(served_.begin(), served_.end(),
+                                  [&](const Served& each) { return each.device == device; });
+  if (found != served_.end()) return found->control_domain;
+  return Error{Code::kNotFound, "request over a device that is not served"}.with_subject(
+      device.name());
 }
 
 void DeviceListener::look() {

@@ -52,8 +52,9 @@ class DeviceListener {
     config::RdmaSettings settings{};  ///< devices whose ports do not have them are left out
     const verbs::Provider* provider = &verbs::Provider::system();
   };
-  /// Errors: those of ConnectionListener::bind(), choose_devices(), probe_session() and
-  /// choose_protection(); those of check_ports(), if no device fits the settings.
+  /// Errors: those of ConnectionListener::bind(), choose_devices(), probe_session(),
+  /// choose_protection() and verbs::Device::allocate_domain(); those of check_ports(), if no device
+  /// fits the settings.
   static Result<std::unique_ptr<DeviceListener>> open(Plan plan,
                                                       std::shared_ptr<DeviceStates> states,
                                                       std::shared_ptr<Reaper> reaper);
@@ -85,6 +86,9 @@ class DeviceListener {
   [[nodiscard]] std::vector<verbs::Device> devices() const;
   /// The pool's memory on the device; null: grants there are registrations.
   [[nodiscard]] std::shared_ptr<const LeasedMemory> leased(const verbs::Device& device) const;
+  /// The protection domain of all control channels on the device. Peers have no remote right to its
+  /// memory, and its queue pairs take messages only. Errors: kNotFound: the device is not served.
+  [[nodiscard]] Result<verbs::ProtectionDomain> control_domain(const verbs::Device& device) const;
   /// Takes the events of all devices. take_failures() returns the failures of connections among
   /// them.
   void look();
@@ -100,7 +104,8 @@ class DeviceListener {
     verbs::Device device;
     verbs::AsyncEvents events;
     DeviceProtection protection;
-    std::shared_ptr<const LeasedMemory> leased;
+    verbs::ProtectionDomain control_domain;
+    std::shared_ptr<const LeasedMemory> leased{};
   };
   /// The objects that are released with a device.
   struct Remains {

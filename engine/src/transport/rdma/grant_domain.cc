@@ -34,6 +34,14 @@ GrantDomain::~GrantDomain() {
                 "grants and members hold the domain that they are in");
 }
 
+Result<verbs::ProtectionDomain> GrantDomain::domain() {
+  const remora::detail::MutexLock lock{allocating_};
+  if (!domain_.empty()) return domain_;
+  auto allocated = device_.allocate_domain();
+  if (allocated) domain_ = *allocated;
+  return allocated;
+}
+
 bool GrantDomain::Key::differs_in_addresses_alone(const Key& other) const {
   return stretches == other.stretches && access == other.access && epoch == other.epoch &&
          serial == other.serial;
@@ -134,6 +142,8 @@ Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, v
 Result<std::vector<verbs::MemoryRegion>> GrantDomain::register_stretches(
     const GrantRequest& request, verbs::Access access, GrantShare& share,
     std::span<const WireExtent> former) {
+  const auto domain = this->domain();
+  if (!domain) return domain.error();
   std::vector<verbs::MemoryRegion> registered;
   std::vector<verbs::MemoryRegion> aside;  // registrations whose keys were given up before
   Status status;
@@ -143,9 +153,9 @@ Result<std::vector<verbs::MemoryRegion>> GrantDomain::register_stretches(
       break;
     }
     const std::span<std::byte> bytes{stretch.address, stretch.length_bytes};
-    auto memory = former.empty() ? given_up_->register_bytes(domain_, bytes, access, aside)
+    auto memory = former.empty() ? given_up_->register_bytes(*domain, bytes, access, aside)
                                  : given_up_->register_again(
-                                       domain_, bytes, former[registered.size()].remote_address,
+                                       *domain, bytes, former[registered.size()].remote_address,
                                        access, aside);
     // Requests that clients have posted late reach the memory by the keys of these registrations.
     status = deregister(aside, nullptr);

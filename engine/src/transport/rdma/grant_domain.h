@@ -18,6 +18,7 @@
 
 #include <remora/mutex.h>
 #include <remora/result.h>
+#include <remora/verbs/device.h>
 #include <remora/verbs/memory_region.h>
 #include <remora/verbs/protection_domain.h>
 
@@ -42,9 +43,9 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   };
   enum class Sharing : std::uint8_t { kNone, kOneClient };
 
-  GrantDomain(verbs::ProtectionDomain domain, Sharing sharing, GrantBudgets budgets,
+  GrantDomain(verbs::Device device, Sharing sharing, GrantBudgets budgets,
               std::shared_ptr<GivenUpKeys> given_up = std::make_shared<GivenUpKeys>()) noexcept
-      : domain_{std::move(domain)},
+      : device_{std::move(device)},
         sharing_{sharing},
         budgets_{std::move(budgets)},
         given_up_{std::move(given_up)} {}
@@ -52,8 +53,11 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   GrantDomain& operator=(const GrantDomain&) = delete;
   ~GrantDomain();
 
-  [[nodiscard]] const verbs::ProtectionDomain& domain() const noexcept { return domain_; }
-  [[nodiscard]] const verbs::Device& device() const noexcept { return domain_.device(); }
+  /// Allocated by the first call: a session that resumes another continues in that one's domain,
+  /// and needs none before. **Blocks** until the device has answered. Errors: those of
+  /// verbs::Device::allocate_domain(); a later call tries again.
+  [[nodiscard]] Result<verbs::ProtectionDomain> domain() REMORA_EXCLUDES(allocating_);
+  [[nodiscard]] const verbs::Device& device() const noexcept { return device_; }
   [[nodiscard]] const std::shared_ptr<GivenUpKeys>& given_up() const noexcept { return given_up_; }
 
   /// The registration of the request's memory with the request's rights: one that another session
@@ -62,9 +66,8 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   /// share. `former`: the extents that the grant had on that device. Its client continues with
   /// their addresses, so the registration gets these; empty: any addresses. **Blocks** while pages
   /// are pinned. Errors: kLimitExceeded, before the device is asked; kCancelled (request.stop);
-  /// those of
-  /// GivenUpKeys::register_bytes() and register_again(); kProvider (errno kept). After an error
-  /// key_left() says whether the device has released all registrations.
+  /// those of domain(), GivenUpKeys::register_bytes() and register_again(); kProvider (errno kept).
+  /// After an error key_left() says whether the device has released all registrations.
   [[nodiscard]] Result<RegistrationHold> acquire(const GrantRequest& request,
                                                  const std::shared_ptr<GrantShare>& kept,
                                                  std::span<const WireExtent> former = {});
@@ -134,10 +137,12 @@ class GrantDomain : public std::enable_shared_from_this<GrantDomain> {
   /// Deregisters the memory if no other grant holds it.
   Status release(const std::shared_ptr<Entry>& entry) noexcept;
 
-  const verbs::ProtectionDomain domain_;
+  const verbs::Device device_;
   const Sharing sharing_;
   const GrantBudgets budgets_;
   const std::shared_ptr<GivenUpKeys> given_up_;
+  remora::detail::Mutex allocating_;  ///< no other mutex is locked after it
+  verbs::ProtectionDomain domain_ REMORA_GUARDED_BY(allocating_);  ///< empty: not needed yet
   /// Not held during calls that wait for a device, except in end_members(). Locked after an entry's
   /// mutex, never before it.
   mutable remora::detail::Mutex mutex_;

@@ -13,10 +13,8 @@ GrantBudgets GrantDomains::budgets_of(const verbs::Device& device) const {
   return {registrations_->of(device.name(), device.attributes().max_mr_count), bytes_};
 }
 
-std::shared_ptr<GrantDomain> GrantDomains::own(verbs::ProtectionDomain domain) const {
-  GrantBudgets budgets = budgets_of(domain.device());
-  return std::make_shared<GrantDomain>(std::move(domain), GrantDomain::Sharing::kNone,
-                                       std::move(budgets));
+std::shared_ptr<GrantDomain> GrantDomains::own(const verbs::Device& device) const {
+  return std::make_shared<GrantDomain>(device, GrantDomain::Sharing::kNone, budgets_of(device));
 }
 
 GrantDomains::Client& GrantDomains::client(std::string_view name, const config::SecretKey& key) {
@@ -29,9 +27,8 @@ GrantDomains::Client& GrantDomains::client(std::string_view name, const config::
   return clients_.emplace(std::string{name}, Client{.key = key})->second;
 }
 
-Result<std::shared_ptr<GrantDomain>> GrantDomains::of(const verbs::Device& device,
-                                                      std::string_view name,
-                                                      const config::SecretKey& key) {
+std::shared_ptr<GrantDomain> GrantDomains::of(const verbs::Device& device, std::string_view name,
+                                              const config::SecretKey& key) {
   const remora::detail::MutexLock lock{mutex_};
   Client& known = client(name, key);
   std::erase_if(known.domains, [](const auto& domain) { return domain.expired(); });
@@ -39,11 +36,9 @@ Result<std::shared_ptr<GrantDomain>> GrantDomains::of(const verbs::Device& devic
     if (auto domain = weak.lock();
         domain != nullptr && domain->device() == device && !domain->retired())
       return domain;
-  auto allocated = device.allocate_domain();
-  if (!allocated) return allocated.error();
   auto given_up = known.given_up.lock();
   if (given_up == nullptr) given_up = std::make_shared<GivenUpKeys>();
-  auto made = std::make_shared<GrantDomain>(std::move(*allocated), GrantDomain::Sharing::kOneClient,
+  auto made = std::make_shared<GrantDomain>(device, GrantDomain::Sharing::kOneClient,
                                             budgets_of(device), given_up);
   known.given_up = given_up;
   known.domains.emplace_back(made);

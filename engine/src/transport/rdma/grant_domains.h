@@ -13,9 +13,7 @@
 
 #include <remora/config/secret_key.h>
 #include <remora/mutex.h>
-#include <remora/result.h>
 #include <remora/verbs/device.h>
-#include <remora/verbs/protection_domain.h>
 
 #include "transport/rdma/device_budgets.h"
 #include "transport/rdma/grant_domain.h"
@@ -31,13 +29,11 @@ class GrantDomains {
       : registrations_{std::move(registrations)}, bytes_{std::move(bytes)} {}
 
   /// A new domain for one session, whose grants share nothing.
-  [[nodiscard]] std::shared_ptr<GrantDomain> own(verbs::ProtectionDomain domain) const;
+  [[nodiscard]] std::shared_ptr<GrantDomain> own(const verbs::Device& device) const;
   /// The domain of the client that has proven `key` as `name`; a new one if there is none, or only
-  /// a retired one. It lives as long as its sessions hold it. **Blocks** until the device has
-  /// answered. Errors: those of verbs::Device::allocate_domain().
-  [[nodiscard]] Result<std::shared_ptr<GrantDomain>> of(const verbs::Device& device,
-                                                        std::string_view name,
-                                                        const config::SecretKey& key);
+  /// a retired one. It lives as long as its sessions hold it.
+  [[nodiscard]] std::shared_ptr<GrantDomain> of(const verbs::Device& device, std::string_view name,
+                                                const config::SecretKey& key);
   /// The budgets of all registrations with the device.
   [[nodiscard]] GrantBudgets budgets_of(const verbs::Device& device) const;
   /// The number of domains of clients that prove a key.

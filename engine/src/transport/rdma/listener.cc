@@ -1,7 +1,8 @@
 /// The server's side of the rdma transport. One listener accepts control channels and lanes; the
 /// private data of a request says which of the two it asks for. Each client that proves a key has a
 /// protection domain of its own, and so has each session that proves none (grant_domain.h): a key
-/// of one domain is useless on the queue pairs of another. If windows isolate clients on a device
+/// of one domain is useless on the queue pairs of another. The control channels of a device share a
+/// domain, which has no memory with remote rights. If windows isolate clients on a device
 /// and the client can use them (window_grant.h), all lanes share one domain instead.
 
 #include <functional>
@@ -203,7 +204,8 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
                                                 const config::RdmaSettings& half) {
     const verbs::Device& device = request.device();
     auto budget = budgets_.registrations->of(device.name(), device.attributes().max_mr_count);
-    auto domain = device.allocate_domain();
+    // The session's grants and lanes have a domain of their own: see GrantDomains.
+    const auto domain = devices_->control_domain(device);
     if (!domain) return domain.error();
     auto buffers = ControlBuffers::create(*domain);
     if (!buffers) return buffers.error();
@@ -220,7 +222,7 @@ class RdmaListener final : public Listener, private ListenerDevices, private Dev
       if (auto status = events->add(fd); !status) return status.error();
     auto leased = devices_->leased(device);
     return std::unique_ptr<ServerEndpoint>{std::make_unique<RdmaServerEndpoint>(
-        lane_registry_, reaper_, domains_, std::move(*domain), std::move(budget), std::move(leased),
+        lane_registry_, reaper_, domains_, std::move(budget), std::move(leased),
         std::move(*buffers), std::move(*connection), std::move(*events))};
   }
 

@@ -53,17 +53,19 @@ struct EndedLane {
 
 }  // namespace
 
-RdmaServerEndpoint::RdmaServerEndpoint(
-    std::shared_ptr<LaneRegistry> lane_registry, std::shared_ptr<Reaper> reaper,
-    std::shared_ptr<GrantDomains> domains, verbs::ProtectionDomain domain,
-    std::shared_ptr<Budget> budget, std::shared_ptr<const LeasedMemory> leased,
-    ControlBuffers buffers, verbs::Connection connection, FdSet events)
+RdmaServerEndpoint::RdmaServerEndpoint(std::shared_ptr<LaneRegistry> lane_registry,
+                                       std::shared_ptr<Reaper> reaper,
+                                       std::shared_ptr<GrantDomains> domains,
+                                       std::shared_ptr<Budget> budget,
+                                       std::shared_ptr<const LeasedMemory> leased,
+                                       ControlBuffers buffers, verbs::Connection connection,
+                                       FdSet events)
     : lane_registry_{std::move(lane_registry)},
       reaper_{std::move(reaper)},
       domains_{std::move(domains)},
       budget_{std::move(budget)},
       leased_{std::move(leased)},
-      domain_{domains_->own(std::move(domain))},
+      domain_{domains_->own(connection.device())},
       events_{std::move(events)},
       peer_{connection.peer_address().to_string()},
       device_{domain_->device().name()},
@@ -305,8 +307,7 @@ void RdmaServerEndpoint::join_client(std::string_view name, const config::Secret
   // Windows isolate the lanes of different sessions in one domain. A session with rails shares
   // nothing: its grants have addresses and domains of their own.
   if (own == nullptr || by_windows_ || rails() != nullptr) return;
-  const auto shared = domains_->of(own->device(), name, key);
-  if (!shared || !move_to(*shared))
+  if (!move_to(domains_->of(own->device(), name, key)))
     log::debug("rdma: {}: its registrations are not shared with other sessions of its client",
                peer_);
 }

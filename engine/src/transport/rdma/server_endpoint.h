@@ -51,13 +51,12 @@ class RdmaServerEndpoint final : public ServerEndpoint,
                                  private GrantDomain::Member {
  public:
   /// `reaper`: destroys objects that the device may be slow to destroy. `domains`: the domains of
-  /// the server's clients; `domain`: the domain of this connection alone, see join_client().
-  /// `budget`: of registrations. `leased`: null without windows on this device. `events`: the
-  /// descriptors of `buffers` and `connection`.
+  /// the server's clients. `budget`: of registrations. `leased`: null without windows on this
+  /// device. `events`: the descriptors of `buffers` and `connection`.
   RdmaServerEndpoint(std::shared_ptr<LaneRegistry> lane_registry, std::shared_ptr<Reaper> reaper,
-                     std::shared_ptr<GrantDomains> domains, verbs::ProtectionDomain domain,
-                     std::shared_ptr<Budget> budget, std::shared_ptr<const LeasedMemory> leased,
-                     ControlBuffers buffers, verbs::Connection connection, FdSet events);
+                     std::shared_ptr<GrantDomains> domains, std::shared_ptr<Budget> budget,
+                     std::shared_ptr<const LeasedMemory> leased, ControlBuffers buffers,
+                     verbs::Connection connection, FdSet events);
   ~RdmaServerEndpoint() override;
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kRdma; }
@@ -175,7 +174,8 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   std::atomic<bool> by_windows_{false};  ///< grants are windows; written before any grant or lane
   bool renews_keys_ = false;             ///< the client asks for keys after a resume; of the worker
   std::optional<BudgetShare> share_;     ///< of the channel's buffers, once it is a client's
-  /// The domain of grants that are registrations, and of their lanes. Null after leave_device().
+  /// The domain of grants that are registrations, and of their lanes; not of the channel. Null
+  /// after leave_device().
   std::shared_ptr<GrantDomain> domain_ REMORA_GUARDED_BY(mutex_);
   FdSet events_;
   std::string peer_;

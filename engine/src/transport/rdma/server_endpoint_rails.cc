@@ -67,7 +67,8 @@ Result<verbs::ProtectionDomain> RdmaServerEndpoint::lane_domain(const verbs::Dev
     if (!place) return place.error();
     return place->domain;
   }
-  return by_windows_ ? leased_->domain() : domain_->domain();
+  if (by_windows_) return leased_->domain();
+  return domain_->domain();
 }
 
 Result<Grant> RdmaServerEndpoint::grant_on_rails(SessionRails& rails, const GrantRequest& request) {

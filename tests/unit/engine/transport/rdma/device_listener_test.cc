@@ -205,6 +205,24 @@ TEST_F(DeviceListenerTest, DeviceThatReturnsWhileTheServerStopsIsNotServed) {
   EXPECT_EQ(states(), "fake0 serving; ");
 }
 
+TEST_F(DeviceListenerTest, ControlChannelsOfADeviceShareADomainWhileItServes) {
+  fake_.others.emplace_back("fake1");
+  const auto listener = open();
+  ASSERT_OK(listener);
+  const auto devices = (*listener)->devices();
+  ASSERT_EQ(devices.size(), 2U);
+  const auto one = (*listener)->control_domain(devices[0]);
+  ASSERT_OK(one);
+  EXPECT_EQ(*(*listener)->control_domain(devices[0]), *one);
+  const auto other = (*listener)->control_domain(devices[1]);
+  ASSERT_OK(other);
+  EXPECT_FALSE(*other == *one);
+  devices[0].mark_gone();
+  (*listener)->look();
+  EXPECT_CODE((*listener)->control_domain(devices[0]), kNotFound);
+  EXPECT_EQ(*(*listener)->control_domain(devices[1]), *other);
+}
+
 /// Which request is served next, by the number that its client has sent; 0: none.
 std::uint64_t next_of(DeviceListener& listener, WhichRequest which = WhichRequest::kAny) {
   const auto request = listener.next_request(which);

@@ -34,8 +34,8 @@ class RdmaEndpointFixture : public FakeTest {
     auto domain = connector.device().allocate_domain().value();
     auto buffers = transport::rdma::ControlBuffers::create(domain).value();
     EXPECT_TRUE(connector.create_queue_pair(buffers.builder()));
-    return std::make_unique<Endpoint>(lanes_, reaper_, domains_, std::move(domain),
-                                      registrations_->of("fake0", 0), nullptr, std::move(buffers),
+    return std::make_unique<Endpoint>(lanes_, reaper_, domains_, registrations_->of("fake0", 0),
+                                      nullptr, std::move(buffers),
                                       connector.connect(later()).value(), FdSet::create().value());
   }
   /// Of 32 bytes that differ.

@@ -109,11 +109,94 @@ TEST_F(RdmaServerEndpointTest, LaneThatCannotBeMovedToItsErrorStateMayServeUntil
   reaper_.reset();  // the lanes go before their listener
 }
 
+/// Control channels of all clients share a domain, so nothing in it may be reached remotely.
+TEST_F(RdmaServerEndpointTest, ChannelsHaveNoRemoteRights) {
+  play("mlx5");
+  const auto endpoint = connect();
+  ASSERT_EQ(fake_.registered.size(), 1U);
+  EXPECT_EQ(fake_.registered[0].access, static_cast<std::uint32_t>(IBV_ACCESS_LOCAL_WRITE));
+  int made = 0;
+  for (const auto& [attributes, mask] : fake_.modified) {
+    if (attributes.qp_state != IBV_QPS_INIT) continue;
+    ++made;
+    EXPECT_EQ(attributes.qp_access_flags, 0U) << mask;
+  }
+  EXPECT_EQ(made, 1);
+}
+
+/// Each session's first lane or grant allocates its domain, and the other one uses it.
+TEST_F(RdmaServerEndpointTest, SessionsThatProveNothingHaveDomainsOfTheirOwn) {
+  play("mlx5");
+  reaper_ = std::make_shared<Reaper>(0);  // destroys on this thread
+  auto listener = listen();
+  std::vector<std::unique_ptr<RdmaServerEndpoint>> endpoints;
+  for (int i = 0; i < 2; ++i) endpoints.push_back(connect());
+  std::vector<Grant> grants;
+  const int before = fake_.uses("alloc_pd");
+  for (const bool lane_first : {true, false}) {
+    RdmaServerEndpoint& endpoint = *endpoints[grants.size()];
+    const auto add_lane = [&] {
+      auto request = next_request(listener);
+      EXPECT_TRUE(endpoint.add_lane(request, 0));
+    };
+    if (lane_first) add_lane();
+    grants.push_back(grant(endpoint).value());
+    if (!lane_first) add_lane();
+  }
+  EXPECT_EQ(fake_.uses("alloc_pd"), before + 2);
+  grants.clear();
+  endpoints.clear();
+  reaper_.reset();  // the lanes go before their listener
+}
+
+TEST_F(RdmaServerEndpointTest, SessionThatResumesAllocatesNoDomain) {
+  play("mlx5");
+  reaper_ = std::make_shared<Reaper>(0);  // destroys on this thread
+  for (const bool proves_key : {true, false}) {
+    SCOPED_TRACE(proves_key);
+    auto held = proves_key ? join("cache", 1) : connect();
+    const int none = fake_.uses("alloc_pd");
+    auto made = grant(*held).value();
+    ASSERT_EQ(fake_.uses("alloc_pd"), none + 1);
+    const int freed = fake_.uses("dealloc_pd");
+    for (int i = 0; i < 3; ++i) {
+      auto next = proves_key ? join("cache", 1) : connect();
+      const int before = fake_.uses("alloc_pd");
+      held->shutdown();
+      ASSERT_OK(next->take_over(*held));
+      held = std::move(next);
+      ASSERT_OK(grant(*held, 4096));
+      EXPECT_EQ(fake_.uses("alloc_pd"), before);
+    }
+    EXPECT_EQ(fake_.uses("dealloc_pd"), freed + 3) << "only those of the former channels";
+  }
+}
+
+TEST_F(RdmaServerEndpointTest, DomainThatCannotBeAllocatedIsTriedAgain) {
+  play("mlx5");
+  reaper_ = std::make_shared<Reaper>(0);  // destroys on this thread
+  auto endpoint = connect();
+  auto listener = listen();
+  auto refused = next_request(listener);
+  fake_.fail("alloc_pd", 1, ENOMEM);
+  EXPECT_CODE(endpoint->add_lane(refused, 0), kOutOfMemory);
+  EXPECT_TRUE(std::move(refused).reject());
+  fake_.fail("alloc_pd", 1, ENOMEM);
+  EXPECT_CODE(grant(*endpoint), kOutOfMemory);
+  EXPECT_EQ(registrations_->used(), 0U);
+  auto request = next_request(listener);
+  ASSERT_OK(endpoint->add_lane(request, 0));
+  ASSERT_OK(grant(*endpoint));
+  endpoint.reset();
+  reaper_.reset();  // the lanes go before their listener
+}
+
 /// When all clients lose their connections at once, the control thread shuts each session down.
 class RdmaShutdownTest : public test::RdmaEndpointFixture {
  protected:
   void SetUp() override {
     play("mlx5");
+    reaper_ = std::make_shared<Reaper>(0);  // destroys on this thread
     listener_.emplace(listen());
     endpoint_ = connect();
     auto request = next_request(*listener_);

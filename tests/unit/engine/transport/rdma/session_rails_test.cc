@@ -45,8 +45,8 @@ class SessionRailsTest : public test::FakeTest {
     auto buffers = ControlBuffers::create(domain).value();
     EXPECT_TRUE(connector.create_queue_pair(buffers.builder()));
     auto made = std::make_unique<RdmaServerEndpoint>(
-        lanes_, reaper_, domains_, std::move(domain), budgets_of(0).registrations, nullptr,
-        std::move(buffers), connector.connect(later()).value(), FdSet::create().value());
+        lanes_, reaper_, domains_, budgets_of(0).registrations, nullptr, std::move(buffers),
+        connector.connect(later()).value(), FdSet::create().value());
     EXPECT_NE(made->use_lane_keys(), nullptr);
     EXPECT_TRUE(made->use_rails());
     return made;

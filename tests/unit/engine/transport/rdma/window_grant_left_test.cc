@@ -52,8 +52,8 @@ class RdmaWindowsLeftTest : public test::RdmaEndpointFixture {
     auto buffers = ControlBuffers::create(domain).value();
     EXPECT_TRUE(connector.create_queue_pair(buffers.builder()));
     auto made = std::make_unique<Endpoint>(
-        lanes_, reaper_, domains_, std::move(domain), registrations_->of("fake0", 0), leased_,
-        std::move(buffers), connector.connect(later()).value(), FdSet::create().value());
+        lanes_, reaper_, domains_, registrations_->of("fake0", 0), leased_, std::move(buffers),
+        connector.connect(later()).value(), FdSet::create().value());
     EXPECT_NE(made->use_lane_keys(), nullptr);
     return made;
   }
