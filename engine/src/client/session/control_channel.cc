@@ -1,5 +1,6 @@
 #include "client/session/control_channel.h"
 
+#include <deque>
 #include <exception>
 #include <future>
 #include <utility>
@@ -20,6 +21,19 @@ namespace {
 constexpr std::chrono::milliseconds kLastWordTime{50};
 
 }  // namespace
+
+/// A request, from when it is sent until its answer is taken. Its waiter stays where it is.
+struct ControlChannel::Call {
+  Call(Operation what, Deadline until) noexcept : operation{what}, deadline{until} {}
+  const Operation operation;
+  const Deadline deadline;
+  Waiter waiter{};
+  std::uint64_t id = 0;  ///< 0: there was no room for it
+  Clock::time_point asked_at{};
+  Status sent{};
+  int expected = 0;  ///< the kind of the reply
+  bool is_hello = false;
+};
 
 ControlChannel::ControlChannel(SessionCore& session, EventLoop& loop,
                                std::shared_ptr<ClientEndpoint> endpoint) noexcept
@@ -170,58 +184,79 @@ Result<std::shared_ptr<ClientEndpoint>> ControlChannel::enter(Waiter& waiter, st
 }
 
 /// Waits for the answer, and frees the call's room.
-Status ControlChannel::leave_call(Waiter& waiter, std::uint64_t id, Operation operation,
-                                  const Status& sent, Clock::time_point asked_at,
-                                  Deadline deadline) {
+Status ControlChannel::leave_call(Call& call) {
   MutexLock lock{mutex_};
+  Waiter& waiter = call.waiter;
   const auto still_asked = [&] {
     mutex_.assert_held();
     return waiter.number == number_ && may_call();
   };
-  if (sent)
-    waiter.ready.wait_until(lock, deadline,
+  if (call.sent)
+    waiter.ready.wait_until(lock, call.deadline,
                             [&] { return waiter.answer.has_value() || !still_asked(); });
   // The server may still answer after the caller's deadline: until then the request counts.
-  if (sent && !waiter.answer.has_value() && still_asked())
-    waiters_[id] = nullptr;
+  if (call.sent && !waiter.answer.has_value() && still_asked())
+    waiters_[call.id] = nullptr;
   else
-    waiters_.erase(id);
+    waiters_.erase(call.id);
   room_.notify_one();
   // The error for a lost connection is the same, whether the request was sent or not.
-  if (!sent && sent.error().code() == Code::kConnectionLost) return lost(operation);
-  if (!sent) return sent.error();
+  if (!call.sent && call.sent.error().code() == Code::kConnectionLost) return lost(call.operation);
+  if (!call.sent) return call.sent.error();
   if (waiter.answer.has_value()) return {};
-  if (!still_asked()) return lost(operation);
-  return Error{Code::kTimedOut, operation}.with_reason(heard_at() < asked_at ? Reason::kSilent
-                                                                             : Reason::kExpired);
+  if (!still_asked()) return lost(call.operation);
+  return Error{Code::kTimedOut, call.operation}.with_reason(
+      heard_at() < call.asked_at ? Reason::kSilent : Reason::kExpired);
+}
+
+void ControlChannel::begin_call(Call& call, Request request, std::vector<std::byte>* raw) {
+  // A reply's field number is that of its request plus one, since field 1 is the failure.
+  call.expected = static_cast<int>(request.body_case()) + 1;
+  call.is_hello = request.has_hello();
+  // The request goes to the connection on which its answer is expected, even if another connection
+  // follows.
+  const auto endpoint = enter(call.waiter, call.id, call.operation, call.deadline);
+  if (!endpoint) {
+    call.sent = endpoint.error();
+    return;
+  }
+  call.asked_at = Clock::now();
+  call.sent = send(**endpoint, std::move(request), call.id, call.deadline, raw);
+  if (!call.sent && call.sent.error().code() == Code::kConnectionLost) {
+    await_last_messages();
+    session_.fail(Reason::kPeerGone, call.waiter.number);
+  }
+}
+
+Result<ControlChannel::Answer> ControlChannel::end_call(Call& call) {
+  if (call.id == 0) return call.sent.error();  // it has no room to leave
+  if (auto status = leave_call(call); !status) return status.error();
+  const control::Reply& reply = call.waiter.answer->reply;
+  if (reply.has_failure()) return control::to_error(reply.failure(), call.operation);
+  if (static_cast<int>(reply.body_case()) != call.expected &&
+      !(call.is_hello && reply.has_challenge()))
+    return Error{Code::kProtocol, call.operation}.with_subject("reply of another kind");
+  return std::move(*call.waiter.answer);
 }
 
 Result<ControlChannel::Answer> ControlChannel::call(Request request, Operation operation,
                                                     Deadline deadline,
                                                     std::vector<std::byte>* raw) {
-  // A reply's field number is that of its request plus one, since field 1 is the failure.
-  const int expected = static_cast<int>(request.body_case()) + 1;
-  const bool is_hello = request.has_hello();
-  Waiter waiter;
-  std::uint64_t id = 0;
-  // The request goes to the connection on which its answer is expected, even if another connection
-  // follows.
-  const auto endpoint = enter(waiter, id, operation, deadline);
-  if (!endpoint) return endpoint.error();
-  const Clock::time_point asked_at = Clock::now();
-  const Status sent = send(**endpoint, std::move(request), id, deadline, raw);
-  if (!sent && sent.error().code() == Code::kConnectionLost) {
-    await_last_messages();
-    session_.fail(Reason::kPeerGone, waiter.number);
-  }
-  if (auto status = leave_call(waiter, id, operation, sent, asked_at, deadline); !status)
-    return status.error();
-  if (waiter.answer->reply.has_failure())
-    return control::to_error(waiter.answer->reply.failure(), operation);
-  if (static_cast<int>(waiter.answer->reply.body_case()) != expected &&
-      !(is_hello && waiter.answer->reply.has_challenge()))
-    return Error{Code::kProtocol, operation}.with_subject("reply of another kind");
-  return std::move(*waiter.answer);
+  Call call{operation, deadline};
+  begin_call(call, std::move(request), raw);
+  return end_call(call);
+}
+
+std::vector<Result<ControlChannel::Answer>> ControlChannel::call_together(
+    std::vector<Request> requests, Operation operation, Deadline deadline) {
+  REMORA_ASSERT(requests.size() <= kMaxTogether, "there is room for the requests of one caller");
+  std::deque<Call> calls;
+  std::vector<Result<Answer>> answers;
+  answers.reserve(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) calls.emplace_back(operation, deadline);
+  for (std::size_t i = 0; i < requests.size(); ++i) begin_call(calls[i], std::move(requests[i]));
+  for (Call& each : calls) answers.push_back(end_call(each));
+  return answers;
 }
 
 ControlChannel::Sent ControlChannel::ask_unanswered(Request request, std::uint64_t number,

@@ -42,6 +42,9 @@ class ControlChannel {
     std::vector<std::byte> raw;    ///< the message as it was received
     std::uint64_t connection = 0;  ///< the number of the connection
   };
+  /// The most requests of one call_together(): fewer than the server has room for, so that requests
+  /// of other callers need not wait for all of them.
+  static constexpr std::size_t kMaxTogether = transport::kMaxControlRequests / 2;
   /// The result of a request for whose answer no caller waits.
   enum class Sent : std::uint8_t {
     kSent,
@@ -117,6 +120,10 @@ class ControlChannel {
   /// was sent.
   Result<Answer> call(control::Request request, Operation operation, Deadline deadline,
                       std::vector<std::byte>* raw);
+  /// As call(), for up to kMaxTogether requests: sends all, then waits for their answers. The
+  /// server answers in any order. One result for each request, in the order of the requests.
+  std::vector<Result<Answer>> call_together(std::vector<control::Request> requests,
+                                            Operation operation, Deadline deadline);
   /// Sends a request and does not wait. The request counts as unanswered until its answer arrives,
   /// which is dropped. `number`: the connection on which it is sent; 0: any. `asked_id` receives
   /// the request's number. There is room for one such request besides those whose callers wait.
@@ -147,6 +154,7 @@ class ControlChannel {
     std::optional<Answer> answer;
     std::uint64_t number = 0;  ///< the connection on which it was sent
   };
+  struct Call;
   [[nodiscard]] bool reachable() const noexcept REMORA_REQUIRES(mutex_) {
     return state_ == SessionState::kUp || state_ == SessionState::kJoining;
   }
@@ -158,8 +166,12 @@ class ControlChannel {
   void end_waits() REMORA_REQUIRES(mutex_);
   Result<std::shared_ptr<transport::ClientEndpoint>> enter(Waiter& waiter, std::uint64_t& id,
                                                            Operation operation, Deadline deadline);
-  Status leave_call(Waiter& waiter, std::uint64_t id, Operation operation, const Status& sent,
-                    Clock::time_point asked_at, Deadline deadline);
+  /// Sends the request of `call`, whose result says whether that has succeeded. Each call that is
+  /// begun must be ended.
+  void begin_call(Call& call, control::Request request, std::vector<std::byte>* raw = nullptr);
+  /// Waits for the answer to a call.
+  Result<Answer> end_call(Call& call);
+  Status leave_call(Call& call);
   [[nodiscard]] Error lost(Operation operation) const noexcept;
   void read(transport::ClientEndpoint& endpoint, std::uint64_t number) noexcept;
   void end_connection(std::uint64_t number, bool wrongly) noexcept;

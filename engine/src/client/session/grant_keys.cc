@@ -1,6 +1,8 @@
 #include "client/session/grant_keys.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <utility>
 
 #include "base/log.h"
@@ -16,7 +18,7 @@ using transport::WireExtent;
 
 namespace {
 
-/// The deadline for the new keys of one grant: a time for the grant, and a time for each of its
+/// The time for the new keys of one grant: a time for the grant, and a time for each of its
 /// windows. Longer than LaneKeyRenewal::renew() takes, since the server may serve other sessions
 /// first. There is no deadline for all grants of a session together.
 constexpr std::chrono::seconds kRenewTime{5};
@@ -33,6 +35,13 @@ constexpr std::chrono::milliseconds kShortagePause{100};
 bool is_shortage(const Status& renewed) noexcept {
   return !renewed && (renewed.error().code() == Code::kOutOfMemory ||
                       renewed.error().code() == Code::kLimitExceeded);
+}
+
+Request page_request(const HeldGrant& grant, std::size_t first) {
+  Request request;
+  request.mutable_extents()->set_grant_id(grant.grant_id);
+  request.mutable_extents()->set_first(first);
+  return request;
 }
 
 Error other_grant() {
@@ -141,38 +150,66 @@ Result<std::vector<WireExtent>> GrantKeys::fetch_extents(const control::OpenRepl
 
 Status GrantKeys::renew() {
   if (table_ == nullptr) return {};
-  return for_each_held([this](const HeldGrant& grant) { return renew_keys_of(grant); });
+  constexpr std::size_t kTogether = ControlChannel::kMaxTogether;
+  const Deadline patient_until = Clock::now() + kShortageTime;
+  const std::vector<HeldGrant> held = session_.revocations().held_grants();
+  for (std::size_t next = 0; next < held.size(); next += kTogether) {
+    const auto together = std::span{held}.subspan(next, std::min(kTogether, held.size() - next));
+    if (auto status = renew_together(together, patient_until); !status) return status;
+  }
+  return {};
+}
+
+/// When many clients resume at once, an answer may take long. The server prepares the answers for
+/// several grants at the same time.
+Status GrantKeys::renew_together(std::span<const HeldGrant> grants, Deadline patient_until) {
+  std::vector<Request> requests;
+  Clock::duration time{};
+  for (const HeldGrant& grant : grants) {
+    requests.push_back(page_request(grant, 0));
+    time += renew_time(grant);
+  }
+  auto pages = session_.channel().call_together(std::move(requests), "resume", Clock::now() + time);
+  for (std::size_t i = 0; i < grants.size(); ++i) {
+    std::optional<Page> first{std::move(pages[i])};
+    const auto renew_one = [&](const HeldGrant& grant) {
+      return renew_keys_of(grant, std::exchange(first, std::nullopt));
+    };
+    if (auto status = carry_out(renew_one, grants[i], patient_until); !status) return status;
+  }
+  return {};
 }
 
 Status GrantKeys::reattach() {
   if (!session_.handshake().reattaches()) return {};
-  return for_each_held([this](const HeldGrant& grant) { return reattach_one(grant); });
+  const Deadline patient_until = Clock::now() + kShortageTime;
+  const auto reattach_it = [this](const HeldGrant& grant) { return reattach_one(grant); };
+  for (const HeldGrant& each : session_.revocations().held_grants())
+    if (auto status = carry_out(reattach_it, each, patient_until); !status) return status;
+  return {};
 }
 
-Status GrantKeys::for_each_held(const std::function<Status(const HeldGrant& grant)>& what) {
-  const Deadline patient_until = Clock::now() + kShortageTime;
-  for (const HeldGrant& each : session_.revocations().held_grants()) {
-    Status done = what(each);
-    while (is_shortage(done) && Clock::now() < patient_until &&
-           session_.sleep_unless_ended(kShortagePause))
-      done = what(each);
-    if (done) continue;
-    const Error& why = done.error();
-    switch (why.code()) {
-      case Code::kConnectionLost:
-      case Code::kTimedOut:
-      case Code::kProtocol: return why;
-      case Code::kAccessRefused:
-        session_.revocations().set_revoked(
-            each.grant_id, why.reason() == Reason::kNone ? Reason::kRevoked : why.reason());
-        break;
-      default:
-        log::warn({"grant.ended", "server grant region reason"},
-                  "session with {}: grant {} of {} ends: {}", session_.server_address(),
-                  each.grant_id, each.name, why.message());
-        session_.revocations().set_revoked(each.grant_id, Reason::kRevoked);
-        session_.channel().close_grant(each.grant_id);
-    }
+Status GrantKeys::carry_out(const Step& step, const HeldGrant& grant, Deadline patient_until) {
+  Status done = step(grant);
+  while (is_shortage(done) && Clock::now() < patient_until &&
+         session_.sleep_unless_ended(kShortagePause))
+    done = step(grant);
+  if (done) return {};
+  const Error& why = done.error();
+  switch (why.code()) {
+    case Code::kConnectionLost:
+    case Code::kTimedOut:
+    case Code::kProtocol: return why;
+    case Code::kAccessRefused:
+      session_.revocations().set_revoked(
+          grant.grant_id, why.reason() == Reason::kNone ? Reason::kRevoked : why.reason());
+      break;
+    default:
+      log::warn({"grant.ended", "server grant region reason"},
+                "session with {}: grant {} of {} ends: {}", session_.server_address(),
+                grant.grant_id, grant.name, why.message());
+      session_.revocations().set_revoked(grant.grant_id, Reason::kRevoked);
+      session_.channel().close_grant(grant.grant_id);
   }
   return {};
 }
@@ -211,21 +248,22 @@ Status GrantKeys::check_renewed(const WireExtent& have, const control::Extent& e
   return Error{Code::kConnectionLost, "resume"}.with_subject("a rail without room for a grant");
 }
 
-Status GrantKeys::renew_keys_of(const HeldGrant& grant) {
-  const Deadline deadline = Clock::now() + kRenewTime +
-                            kRegisterGibTime * (grant.size_bytes >> 30U) +
-                            kRenewWindowTime * (grant.extents.size() * lane_count());
-  for (std::size_t first = 0; first < grant.extents.size();) {
-    Request request;
-    request.mutable_extents()->set_grant_id(grant.grant_id);
-    request.mutable_extents()->set_first(first);
-    const auto answer = session_.call(std::move(request), "resume", deadline);
+Clock::duration GrantKeys::renew_time(const HeldGrant& grant) const noexcept {
+  return kRenewTime + kRegisterGibTime * (grant.size_bytes >> 30U) +
+         kRenewWindowTime * (grant.extents.size() * lane_count());
+}
+
+Status GrantKeys::renew_keys_of(const HeldGrant& grant, std::optional<Page> first) {
+  const Deadline deadline = Clock::now() + renew_time(grant);
+  for (std::size_t next = 0; next < grant.extents.size();) {
+    const Page answer = first ? *std::exchange(first, std::nullopt)
+                              : session_.call(page_request(grant, next), "resume", deadline);
     if (!answer) return answer.error();
     const auto& page = answer->reply.extents().extents();
-    if (page.empty() || static_cast<std::size_t>(page.size()) > grant.extents.size() - first)
+    if (page.empty() || static_cast<std::size_t>(page.size()) > grant.extents.size() - next)
       return other_grant();
     for (const control::Extent& extent : page) {
-      const WireExtent& have = grant.extents[first++];
+      const WireExtent& have = grant.extents[next++];
       if (auto status = check_renewed(have, extent); !status) return status;
       set_lane_keys(have.remote_key, extent);
     }

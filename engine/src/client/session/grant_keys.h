@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include <remora/result.h>
 
 #include "base/clock.h"
+#include "client/session/control_channel.h"
 #include "client/session/revocation_tracker.h"
 #include "protocol/messages.h"
 #include "transport/client_endpoint.h"
@@ -51,9 +54,9 @@ class GrantKeys {
   /// process before. The reconnector calls it when there are lanes again. A grant that has ended
   /// meanwhile is revoked here; the others stay. Errors: kConnectionLost, kTimedOut, kProtocol.
   Status reattach();
-  /// Gets new keys for all grants of the session. The reconnector calls it when there are lanes
-  /// again and no request is posted yet. A grant that gets no keys is revoked, here and at the
-  /// server; the others stay. Errors: kConnectionLost, kTimedOut, kProtocol.
+  /// Gets new keys for all grants of the session, for several at a time. The reconnector calls it
+  /// when there are lanes again and no request is posted yet. A grant that gets no keys is revoked,
+  /// here and at the server; the others stay. Errors: kConnectionLost, kTimedOut, kProtocol.
   Status renew();
 
  private:
@@ -65,11 +68,17 @@ class GrantKeys {
                                      const control::Extent& extent);
   /// Only if has_lane_keys(extent).
   void set_lane_keys(std::uint32_t token, const control::Extent& extent) noexcept;
-  /// Calls `what` for each grant of the session. A grant for which it fails is revoked, here and at
-  /// the server.
-  Status for_each_held(const std::function<Status(const HeldGrant& grant)>& what);
+  using Step = std::function<Status(const HeldGrant& grant)>;
+  using Page = Result<ControlChannel::Answer>;
+  /// Calls `step` for the grant, and again until `patient_until` when a device has no resources. A
+  /// grant for which it fails is revoked, here and at the server. Errors: those of renew().
+  Status carry_out(const Step& step, const HeldGrant& grant, Deadline patient_until);
   Status reattach_one(const HeldGrant& grant);
-  Status renew_keys_of(const HeldGrant& grant);
+  Status renew_together(std::span<const HeldGrant> grants, Deadline patient_until);
+  /// `first`: the first page of the grant's extents, if it has been requested already.
+  Status renew_keys_of(const HeldGrant& grant, std::optional<Page> first);
+  /// The time for the new keys of one grant.
+  [[nodiscard]] Clock::duration renew_time(const HeldGrant& grant) const noexcept;
 
   SessionCore& session_;
   std::shared_ptr<transport::RkeyTable> table_;  ///< null: one key for all lanes

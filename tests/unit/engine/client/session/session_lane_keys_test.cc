@@ -1,9 +1,12 @@
 /// Sessions that resume with grants whose keys are those of a lane: a new lane has new keys.
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <gtest/gtest.h>
 #include <mutex>
+#include <vector>
 
 #include "session_resume_fixture.h"
 
@@ -44,6 +47,66 @@ TEST_F(SessionResumeTest, WaitingOperationsGoOnWithNewKeysOfLanes) {
   ASSERT_TRUE(last_lane()->soon_posted(1));
   EXPECT_EQ(last_lane()->posted[0].request.remote_key, token);
   last_lane()->finish(0);
+}
+
+/// The client does not wait for the keys of one grant before it requests those of the next.
+TEST_F(SessionResumeTest, KeysOfSeveralGrantsAreRequestedAtOnce) {
+  script_->by_lane = true;
+  start();
+  constexpr std::size_t kTogether = ControlChannel::kMaxTogether;
+  std::vector<Region> regions;
+  for (std::size_t i = 0; i < kTogether + 1; ++i) regions.push_back(open());
+  {
+    const std::lock_guard lock{script_->mutex};
+    script_->withheld = [](const Request& request) { return request.has_extents(); };
+  }
+  hang_up();
+  const auto requested = [this](std::size_t count) {
+    return soon([&] { return asked(&Request::has_extents).size() == count; });
+  };
+  ASSERT_TRUE(requested(kTogether));
+  // The server answers in any order.
+  auto pages = asked(&Request::has_extents);
+  std::reverse(pages.begin(), pages.end());
+  const auto server = endpoint();
+  {
+    const std::lock_guard lock{script_->mutex};
+    for (const Script::Asked& page : pages) server->answer(page.id, page.request);
+  }
+  ASSERT_TRUE(requested(kTogether + 1));
+  const Script::Asked last = asked(&Request::has_extents).back();
+  {
+    const std::lock_guard lock{script_->mutex};
+    script_->withheld = [](const Request& /*request*/) { return false; };
+    server->answer(last.id, last.request);
+  }
+  ASSERT_TRUE(told_soon("IR"));
+  EXPECT_EQ(asked(&Request::has_hello).size(), 2U) << "on one connection";
+  for (std::uint32_t token = 1; token <= kTogether + 1; ++token)
+    EXPECT_NE(key_of(2, token, 0), transport::RkeyTable::kNoKey) << token;
+}
+
+TEST_F(SessionResumeTest, LossOfTheConnectionEndsAllRequestsForKeys) {
+  script_->by_lane = true;
+  start();
+  const Region first = open();
+  const Region second = open();
+  {
+    const std::lock_guard lock{script_->mutex};
+    script_->withheld = [](const Request& request) { return request.has_extents(); };
+  }
+  hang_up();
+  ASSERT_TRUE(soon([&] { return asked(&Request::has_extents).size() == 2; }));
+  {
+    const std::lock_guard lock{script_->mutex};
+    script_->withheld = [](const Request& /*request*/) { return false; };
+  }
+  hang_up();
+  ASSERT_TRUE(told_soon("IR"));
+  EXPECT_EQ(asked(&Request::has_hello).size(), 3U);
+  EXPECT_EQ(asked(&Request::has_extents).size(), 4U);
+  for (std::uint32_t token = 1; token <= 2; ++token)
+    EXPECT_NE(key_of(3, token, 0), transport::RkeyTable::kNoKey) << token;
 }
 
 TEST_F(SessionResumeTest, TokensGoBackWithTheirRegion) {
