@@ -26,6 +26,9 @@ Result<std::size_t> EngineMemory::intern(const std::shared_ptr<transport::Memory
     for (const auto& weak : memories_)
       if (auto memory = weak.lock()) known.push_back(std::move(memory));
   }
+  // The domain may have registered the memory anew for a session of another engine, or for one that
+  // has not resumed: then the keys that the memory has are those of a device that has gone.
+  renew_keys(*domain);
   // If a registration fails, an operation that needs the memory tries it again and reports the
   // failure.
   for (const auto& memory : known) (void)memory->register_with(*domain, index);

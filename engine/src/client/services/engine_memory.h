@@ -44,7 +44,8 @@ class EngineMemory {
 
   // Sessions call these:
   /// Returns the index of the domain in each memory's table of keys, and registers the existing
-  /// slots. `loop`: the engine's. Errors: kLimitExceeded (kMaxMemoryDomains).
+  /// slots; memory that is registered takes the keys that it has there now. `loop`: the engine's.
+  /// Errors: kLimitExceeded (kMaxMemoryDomains).
   Result<std::size_t> intern(const std::shared_ptr<transport::MemoryDomain>& domain,
                              EventLoop& loop);
   /// The device of the domain may have failed and returned: all memory takes new keys. Call it

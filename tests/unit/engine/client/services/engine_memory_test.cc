@@ -1,0 +1,70 @@
+/// The keys of an engine's memory on devices that go, return and are replaced.
+
+#include "client/services/engine_memory.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <gtest/gtest.h>
+#include <memory>
+#include <span>
+
+namespace remora::detail {
+namespace {
+
+/// Registers memory again with other keys when the test says so.
+class ReturningDomain final : public transport::MemoryDomain {
+ public:
+  Result<std::unique_ptr<transport::Registration>> register_bytes(std::span<std::byte>) override {
+    class Keyed final : public transport::Registration {
+     public:
+      explicit Keyed(const std::uint32_t& key) noexcept : key_{key} {}
+      [[nodiscard]] std::uint32_t local_key() const noexcept override { return key_; }
+
+     private:
+      const std::uint32_t& key_;
+    };
+    return std::unique_ptr<transport::Registration>{std::make_unique<Keyed>(key_)};
+  }
+  void come_back() noexcept { ++key_; }
+  [[nodiscard]] std::uint32_t key() const noexcept { return key_; }
+
+ private:
+  std::uint32_t key_ = 1;
+};
+
+class EngineMemoryTest : public testing::Test {
+ protected:
+  static EngineOptions small() {
+    EngineOptions options;
+    options.bounce_slot_count = 2;
+    options.bounce_slot_bytes = 4096;
+    return options;
+  }
+  std::array<std::byte, 64> bytes_{};
+  std::unique_ptr<EventLoop> loop_ = EventLoop::start("test").value();
+  const EngineOptions options_ = small();
+  const Placement placement_{};
+  std::shared_ptr<ReturningDomain> domain_ = std::make_shared<ReturningDomain>();
+  EngineMemory memory_{options_, placement_};
+};
+
+/// The session before has ended while its device was away, so that none has resumed.
+TEST_F(EngineMemoryTest, NextSessionOverADeviceThatHasReturnedHasTheNewKeys) {
+  const std::size_t index = memory_.intern(domain_, *loop_).value();
+  const auto slots = memory_.allocate_slots(2, 64).value();
+  const auto mine = memory_.register_memory(bytes_).value();
+  const auto bounce = memory_.bounce_store(*domain_, index).value();
+  const auto zeroes = memory_.zeroes(*domain_, index).value();
+  EXPECT_EQ(slots->memory()->key(index), domain_->key());
+
+  domain_->come_back();
+  EXPECT_EQ(memory_.intern(domain_, *loop_).value(), index);
+  EXPECT_EQ(slots->memory()->key(index), domain_->key());
+  EXPECT_EQ(mine->key(index), domain_->key());
+  EXPECT_EQ(bounce->memory()->key(index), domain_->key());
+  EXPECT_EQ(zeroes->key(index), domain_->key());
+}
+
+}  // namespace
+}  // namespace remora::detail
