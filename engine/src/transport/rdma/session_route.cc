@@ -3,16 +3,36 @@
 #include <algorithm>
 #include <utility>
 
+#include <remora/verbs/verbs.h>
+
 #include "transport/rdma/device_addresses.h"
 
 namespace remora::transport::rdma {
+
+namespace {
+
+/// `tried`, and the devices to which no memory can move. The host's route may lead over one of
+/// them, and devices_to_try() counts no attempt for it.
+std::vector<std::string> devices_to_avoid(std::vector<std::string> tried,
+                                          const ClientRails::Options& options) {
+  const std::vector<std::string> usable = ClientRails::usable_devices(RailChoice{}, options);
+  const auto all = verbs::connection_manager_devices(*options.provider);
+  if (!all) return tried;
+  for (const verbs::Device& device : *all)
+    if (std::find(usable.begin(), usable.end(), device.name()) == usable.end())
+      tried.emplace_back(device.name());
+  return tried;
+}
+
+}  // namespace
 
 Result<ClientRails::Route> route_of_session(ClientDomain& memory, const verbs::Address& peer,
                                             const std::vector<std::string>& tried,
                                             Deadline deadline,
                                             const ClientRails::Options& options) {
   if (memory.may_move_now())
-    return ClientRails::route_to(peer, RailChoice{}, tried, deadline, options);
+    return ClientRails::route_to(peer, RailChoice{}, devices_to_avoid(tried, options), deadline,
+                                 options);
   auto connector = resolve_over(memory.device(), peer, deadline, options.route, *options.provider);
   if (!connector) return connector.error();
   return ClientRails::Route{.connector = std::move(*connector)};

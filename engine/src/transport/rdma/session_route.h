@@ -18,8 +18,8 @@ namespace remora::transport::rdma {
 /// A route to `peer` for the next connection of a session whose memory is in `memory`. While the
 /// memory's device is there: a route over that device, from one of its addresses where the host's
 /// route leads over another device. Once it has gone: the host's route, or a route from an address
-/// of any other device; devices in `tried` are not used. **Blocks** until `deadline`. Errors: those
-/// of resolve_over() and ClientRails::route_to().
+/// of any other device; devices in `tried` are not used, nor are those to which the memory cannot
+/// move. **Blocks** until `deadline`. Errors: those of resolve_over() and ClientRails::route_to().
 [[nodiscard]] Result<ClientRails::Route> route_of_session(ClientDomain& memory,
                                                           const verbs::Address& peer,
                                                           const std::vector<std::string>& tried,

@@ -19,6 +19,7 @@ class SessionRouteTest : public test::FakeTest, public testing::WithParamInterfa
   void SetUp() override {
     fake_.play(*test::find_device_profile(GetParam()));
     fake_.others.emplace_back("fake1");
+    returned_.device = &fake_.device;
   }
   std::shared_ptr<ClientDomain> memory_of(ClientDomain::Moves moves) {
     const auto list = verbs::connection_manager_devices(fake_.provider()).value();
@@ -38,6 +39,8 @@ class SessionRouteTest : public test::FakeTest, public testing::WithParamInterfa
     return {.port = 7471, .provider = &fake_.table};
   }
   static verbs::Address peer() { return verbs::Address::parse("10.0.0.9", 7471).value(); }
+
+  ibv_context returned_{};  ///< of the first device, once it has returned
 };
 
 TEST_P(SessionRouteTest, LeadsOverItsDeviceWhileThatIsThere) {
@@ -68,14 +71,31 @@ TEST_P(SessionRouteTest, LeadsOverAnyOtherDeviceOnceItsOwnHasGone) {
 
 TEST_P(SessionRouteTest, OfASessionThatStaysWaitsForItsDevice) {
   const auto memory = memory_of(ClientDomain::Moves::kNo);
+  // The reaper's thread does not close the device, for which it would look at the list of devices.
+  const verbs::Device first = memory->domain().device();
   first_goes(*memory);
   EXPECT_EQ(devices_to_try(*memory, how()), 1U);
   EXPECT_CODE(route(*memory), kNotFound);  // though another device reaches the server
   fake_.device_count = 1;
-  fake_.route = nullptr;
+  fake_.opened_again = fake_.route = &returned_;
   const auto returned = route(*memory);
   ASSERT_OK(returned);
   EXPECT_EQ(returned->connector.device().name(), "fake0");
+  EXPECT_FALSE(returned->connector.device() == first);
+}
+
+/// An attempt over it would be in vain, and there may be no other attempt.
+TEST_P(SessionRouteTest, HostsRouteOverADeviceThatTakesNoMemoryIsNotUsed) {
+  fake_.others.emplace_back("fake2");
+  fake_.others.front().device.transport_type = IBV_TRANSPORT_IWARP;
+  const auto memory = memory_of(ClientDomain::Moves::kYes);
+  first_goes(*memory);
+  EXPECT_EQ(devices_to_try(*memory, how()), 1U);
+  EXPECT_CODE(route(*memory), kUnreachable);  // the fake's routes are the same from each address
+  fake_.route = &fake_.others.back().cm_context;
+  const auto other = route(*memory);
+  ASSERT_OK(other);
+  EXPECT_EQ(other->connector.device().name(), "fake2");
 }
 
 TEST_P(SessionRouteTest, AllUsableDevicesMayBeTried) {
