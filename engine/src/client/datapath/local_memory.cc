@@ -33,6 +33,12 @@ void LocalMemory::renew_key(std::size_t domain_index) noexcept {
   if (lost) registration.reset();
 }
 
+void LocalMemory::forget_key(std::size_t domain_index) noexcept {
+  const MutexLock lock{mutex_};
+  set_key_word(domain_index, 0);
+  registrations_[domain_index].reset();
+}
+
 }  // namespace remora::detail
 
 namespace remora {

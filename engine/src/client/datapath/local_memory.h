@@ -68,6 +68,9 @@ class LocalMemory {
   /// Takes the new key of a device that may have failed and returned. Memory that the device has
   /// not registered again has no key from now on.
   void renew_key(std::size_t domain_index) noexcept;
+  /// Deregisters the memory from a domain that no session uses, so that another domain may have the
+  /// index.
+  void forget_key(std::size_t domain_index) noexcept;
 
   /// For memory with handles:
 

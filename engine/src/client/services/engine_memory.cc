@@ -1,5 +1,6 @@
 #include "client/services/engine_memory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "client/datapath/memory_releaser.h"
@@ -14,14 +15,21 @@ EngineMemory::~EngineMemory() { releaser_->close(); }
 Result<std::size_t> EngineMemory::intern(const std::shared_ptr<transport::MemoryDomain>& domain,
                                          EventLoop& loop) {
   std::vector<std::shared_ptr<LocalMemory>> known;
+  std::shared_ptr<transport::MemoryDomain> unused;  // destroyed after the lock
   std::size_t index = 0;
   if (const Status watched = releaser_->watch(loop); !watched) return watched.error();
   {
     const MutexLock lock{mutex_};
     while (index < domains_.size() && domains_[index] != nullptr && domains_[index] != domain)
       ++index;
-    if (index == domains_.size())
-      return Error{Code::kLimitExceeded, "devices of one engine"}.with_limit(index + 1, index);
+    if (index == domains_.size()) {
+      index = find_unused();
+      if (index == domains_.size())
+        return Error{Code::kLimitExceeded, "devices of one engine"}.with_limit(index + 1, index);
+      for (const auto& memory : all_memory()) memory->forget_key(index);
+      caches_[index] = {};
+      unused = std::move(domains_[index]);
+    }
     domains_[index] = domain;
     for (const auto& weak : memories_)
       if (auto memory = weak.lock()) known.push_back(std::move(memory));
@@ -55,12 +63,24 @@ void EngineMemory::renew_keys(const transport::MemoryDomain& domain) {
     const MutexLock lock{mutex_};
     while (index < domains_.size() && domains_[index].get() != &domain) ++index;
     if (index == domains_.size()) return;
-    for (const auto& weak : memories_)
-      if (auto memory = weak.lock()) known.push_back(std::move(memory));
-    for (const auto& store : {bounce_, zeroes_})
-      if (store != nullptr) known.push_back(store->memory());
+    known = all_memory();
   }
   for (const auto& memory : known) memory->renew_key(index);
+}
+
+std::size_t EngineMemory::find_unused() const noexcept {
+  const auto unused = std::find_if(domains_.begin(), domains_.end(),
+                                   [](const auto& domain) { return domain.use_count() == 1; });
+  return static_cast<std::size_t>(unused - domains_.begin());
+}
+
+std::vector<std::shared_ptr<LocalMemory>> EngineMemory::all_memory() const {
+  std::vector<std::shared_ptr<LocalMemory>> all;
+  for (const auto& weak : memories_)
+    if (auto memory = weak.lock()) all.push_back(std::move(memory));
+  for (const auto& store : {bounce_, zeroes_})
+    if (store != nullptr) all.push_back(store->memory());
+  return all;
 }
 
 Result<std::shared_ptr<LocalMemory>> EngineMemory::zeroes(transport::MemoryDomain& domain,

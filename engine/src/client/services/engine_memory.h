@@ -44,8 +44,9 @@ class EngineMemory {
 
   // Sessions call these:
   /// Returns the index of the domain in each memory's table of keys, and registers the existing
-  /// slots; memory that is registered takes the keys that it has there now. `loop`: the engine's.
-  /// Errors: kLimitExceeded (kMaxMemoryDomains).
+  /// slots; memory that is registered takes the keys that it has there now. If the table is full, a
+  /// domain that no session uses gives its index. `loop`: the engine's. Errors: kLimitExceeded
+  /// (kMaxMemoryDomains).
   Result<std::size_t> intern(const std::shared_ptr<transport::MemoryDomain>& domain,
                              EventLoop& loop);
   /// The device of the domain may have failed and returned: all memory takes new keys. Call it
@@ -68,6 +69,11 @@ class EngineMemory {
     bool asked = false;
     std::shared_ptr<transport::RegistrationCache> cache;
   };
+  /// The index of a domain that no session uses: only the engine keeps it, for a next session. The
+  /// size of domains_: there is none.
+  [[nodiscard]] std::size_t find_unused() const noexcept REMORA_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<std::shared_ptr<LocalMemory>> all_memory() const
+      REMORA_REQUIRES(mutex_);
   void register_with_all(const std::shared_ptr<LocalMemory>& memory);
   [[nodiscard]] SlabOptions slab_options() const noexcept {
     return {.huge_pages = options_.huge_pages,

@@ -8,6 +8,9 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <span>
+#include <utility>
+
+#include "support/assert_ok.h"
 
 namespace remora::detail {
 namespace {
@@ -64,6 +67,27 @@ TEST_F(EngineMemoryTest, NextSessionOverADeviceThatHasReturnedHasTheNewKeys) {
   EXPECT_EQ(mine->key(index), domain_->key());
   EXPECT_EQ(bounce->memory()->key(index), domain_->key());
   EXPECT_EQ(zeroes->key(index), domain_->key());
+}
+
+/// As when a device goes and returns again and again, and sessions move to another one meanwhile.
+TEST_F(EngineMemoryTest, DomainThatNoSessionUsesGivesItsIndexToAnother) {
+  const auto slots = memory_.allocate_slots(2, 64).value();
+  std::array<std::shared_ptr<ReturningDomain>, kMaxMemoryDomains> used;
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    used[i] = std::make_shared<ReturningDomain>();
+    ASSERT_EQ(memory_.intern(used[i], *loop_).value(), i);
+  }
+  domain_->come_back();  // its key differs from the others'
+  EXPECT_CODE(memory_.intern(domain_, *loop_), kLimitExceeded);
+
+  constexpr std::size_t kLeft = 3;
+  const auto zeroes = memory_.zeroes(*used[kLeft], kLeft).value();
+  const std::weak_ptr<ReturningDomain> left = std::exchange(used[kLeft], nullptr);
+  EXPECT_EQ(memory_.intern(domain_, *loop_).value(), kLeft);
+  EXPECT_TRUE(left.expired());
+  EXPECT_EQ(slots->memory()->key(kLeft), domain_->key());
+  EXPECT_FALSE(zeroes->registered(kLeft)) << "a session registers it when it opens lanes";
+  EXPECT_EQ(slots->memory()->key(kLeft + 1), used[kLeft + 1]->key());
 }
 
 }  // namespace
