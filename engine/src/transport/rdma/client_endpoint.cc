@@ -461,7 +461,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_again(const std::shared_ptr<Clie
     if (endpoint) return endpoint;
     log::debug("rdma: {}: {}", peer.to_string(), endpoint.error().message());
   }
-  return endpoint;
+  return rdma::error_of_attempt(*memory, endpoint.error());
 }
 
 /// Tries each known address of the server, the last to answer first; then tries each address over

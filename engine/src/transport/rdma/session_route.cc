@@ -43,4 +43,9 @@ std::size_t devices_to_try(ClientDomain& memory, const ClientRails::Options& opt
   return std::max<std::size_t>(ClientRails::usable_devices(RailChoice{}, options).size(), 1);
 }
 
+Error error_of_attempt(const ClientDomain& memory, const Error& error) {
+  const bool away = error.code() == Code::kTimedOut && memory.may_move_now();
+  return away ? error.with_reason(Reason::kUnreachable) : error;
+}
+
 }  // namespace remora::transport::rdma

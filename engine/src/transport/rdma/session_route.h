@@ -29,4 +29,9 @@ namespace remora::transport::rdma {
 /// How many devices may be tried for such a connection: at least 1.
 [[nodiscard]] std::size_t devices_to_try(ClientDomain& memory, const ClientRails::Options& options);
 
+/// The error of such a connection. While the memory's device is away, a server that does not answer
+/// over another device counts as one without a route: then the next attempt, which finds a device
+/// that has returned, comes soon (the reconnector makes attempts on a silent server longer).
+[[nodiscard]] Error error_of_attempt(const ClientDomain& memory, const Error& error);
+
 }  // namespace remora::transport::rdma

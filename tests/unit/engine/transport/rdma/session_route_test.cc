@@ -98,6 +98,18 @@ TEST_P(SessionRouteTest, HostsRouteOverADeviceThatTakesNoMemoryIsNotUsed) {
   EXPECT_EQ(other->connector.device().name(), "fake2");
 }
 
+/// The device may return at any time, and only an attempt that begins after that finds it.
+TEST_P(SessionRouteTest, SilenceOverAnotherDeviceDoesNotMakeTheNextAttemptsLonger) {
+  const auto memory = memory_of(ClientDomain::Moves::kYes);
+  const Error silent = Error{Code::kTimedOut, "connect"}.with_reason(Reason::kSilent);
+  const Error refused{Code::kConnectionRefused, "connect"};
+  EXPECT_EQ(error_of_attempt(*memory, silent).reason(), Reason::kSilent);
+  first_goes(*memory);
+  EXPECT_EQ(error_of_attempt(*memory, silent).reason(), Reason::kUnreachable);
+  EXPECT_EQ(error_of_attempt(*memory, refused).code(), Code::kConnectionRefused);
+  EXPECT_EQ(error_of_attempt(*memory, refused).reason(), Reason::kNone);
+}
+
 TEST_P(SessionRouteTest, AllUsableDevicesMayBeTried) {
   fake_.others.emplace_back("fake2");
   const auto memory = memory_of(ClientDomain::Moves::kYes);
