@@ -380,7 +380,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_by(ClientRails::Route route,
                                                    const std::shared_ptr<ClientDomain>& held,
                                                    Deadline deadline, bool& stale) {
   verbs::Connector& connector = route.connector;
-  const verbs::Device& device = connector.device();
+  const verbs::Device device = connector.device();  // a copy: connect() spends the connector
   if (options.hardware_only && device.is_software())
     return Error{Code::kUnsupported, "software RDMA device, used only with ?transport=rdma"}
         .with_subject(device.name());
