@@ -63,21 +63,25 @@ Result<std::shared_ptr<ClientDomain>> ClientDomain::of(const verbs::Device& devi
   };
   static remora::detail::PerProcess<Known> all;
   Known& known = all.get();
-  std::shared_ptr<ClientDomain> found;
-  {
-    const remora::detail::MutexLock lock{known.mutex};
-    std::erase_if(known.domains, [](const auto& weak) { return weak.expired(); });
-    for (const auto& weak : known.domains)
-      if (auto alive = weak.lock(); alive != nullptr && alive->moves_ == moves &&
-                                    alive->server_ == server && alive->device() == device.name())
-        found = std::move(alive);
-    if (found == nullptr) {
-      found = std::make_shared<ClientDomain>(std::string{device.name()}, server, moves);
-      known.domains.push_back(found);
+  while (true) {
+    std::shared_ptr<ClientDomain> found;
+    {
+      const remora::detail::MutexLock lock{known.mutex};
+      std::erase_if(known.domains, [](const auto& weak) { return weak.expired(); });
+      for (const auto& weak : known.domains)
+        if (auto alive = weak.lock(); alive != nullptr && alive->moves_ == moves &&
+                                      alive->server_ == server && alive->device() == device.name())
+          found = std::move(alive);
+      if (found == nullptr) {
+        found = std::make_shared<ClientDomain>(std::string{device.name()}, server, moves);
+        known.domains.push_back(found);
+      }
     }
+    const Status arrived = found->arrive(device);
+    if (arrived) return found;
+    // If the memory was moving to another device meanwhile, this device needs another domain.
+    if (found->device() == device.name()) return arrived.error();
   }
-  if (auto status = found->arrive(device); !status) return status.error();
-  return found;
 }
 
 bool ClientDomain::may_move_now() const {
