@@ -26,11 +26,9 @@ void LocalMemory::set_key_word(std::size_t domain_index, std::uint64_t word) noe
 
 void LocalMemory::renew_key(std::size_t domain_index) noexcept {
   const MutexLock lock{mutex_};
-  auto& registration = registrations_[domain_index];
+  const auto& registration = registrations_[domain_index];
   if (registration == nullptr) return;
-  const bool lost = registration->lost();
-  set_key_word(domain_index, lost ? 0 : kRegistered | registration->local_key());
-  if (lost) registration.reset();
+  set_key_word(domain_index, registration->lost() ? 0 : kRegistered | registration->local_key());
 }
 
 void LocalMemory::forget_key(std::size_t domain_index) noexcept {

@@ -66,7 +66,7 @@ class LocalMemory {
   /// Registers the memory with the domain, unless it is registered. Blocks while pages are pinned.
   Status register_with(transport::MemoryDomain& domain, std::size_t domain_index);
   /// Takes the new key of a device that may have failed and returned. Memory that the device has
-  /// not registered again has no key from now on.
+  /// not registered again has no key from now on, until it is used or the device returns once more.
   void renew_key(std::size_t domain_index) noexcept;
   /// Deregisters the memory from a domain that no session uses, so that another domain may have the
   /// index.

@@ -31,15 +31,16 @@ Result<std::size_t> EngineMemory::intern(const std::shared_ptr<transport::Memory
       unused = std::move(domains_[index]);
     }
     domains_[index] = domain;
-    for (const auto& weak : memories_)
-      if (auto memory = weak.lock()) known.push_back(std::move(memory));
+    known = all_memory();
   }
-  // The domain may have registered the memory anew for a session of another engine, or for one that
-  // has not resumed: then the keys that the memory has are those of a device that has gone.
-  renew_keys(*domain);
-  // If a registration fails, an operation that needs the memory tries it again and reports the
-  // failure.
-  for (const auto& memory : known) (void)memory->register_with(*domain, index);
+  for (const auto& memory : known) {
+    // The domain may have registered the memory anew for a session of another engine, or for one
+    // that has ended since: then the memory still has the key of a device that has gone.
+    memory->renew_key(index);
+    // If a registration fails, an operation that needs the memory tries it again and reports the
+    // failure.
+    (void)memory->register_with(*domain, index);
+  }
   return index;
 }
 
