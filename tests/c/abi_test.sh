@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # libremora.so.0 exports what it did, with the same types: its symbols are those of
-# engine/c/abi/symbols.txt, and abidiff finds no difference to engine/c/abi/libremora.abi.
+# engine/c/abi/symbols.txt and of the Debian package, and abidiff finds no difference to
+# engine/c/abi/libremora.abi.
 set -euo pipefail
 
 usage() {
@@ -8,7 +9,7 @@ usage() {
 usage: tests/c/abi_test.sh symbols|types LIBRARY
        tests/c/abi_test.sh --update LIBRARY
 
-  symbols   compares the exported symbols
+  symbols   compares the exported symbols with symbols.txt, and these with ci/debian/libremora0.symbols
   types     compares functions and types; exit status 77 where LIBRARY has no debug information or
             abidiff is not installed (ci/setup.sh test)
   --update  writes both files from LIBRARY, of build/dev: after a function or a field was added. A change
@@ -48,6 +49,13 @@ case $1 in
     symbols >"$work/symbols.txt"
     diff "$folder/symbols.txt" "$work/symbols.txt" || {
       echo "exported symbols differ (<: $folder/symbols.txt, >: $library)"
+      exit 1
+    }
+    # A missing line there fails the build of the package, which runs with --full only.
+    packaged=$root/ci/debian/libremora0.symbols
+    sed -nE 's/^ (remora_[^@ ]+)@([^ ]+) .*/\1@@\2/p' "$packaged" | LC_ALL=C sort >"$work/packaged.txt"
+    diff "$folder/symbols.txt" "$work/packaged.txt" || {
+      echo "$packaged differs (<: $folder/symbols.txt, >: that file): a line is \`NAME@REMORA_0 VERSION\`"
       exit 1
     }
     ;;
