@@ -29,7 +29,7 @@ After=multi-user.target
 Type=oneshot
 ExecStart=/bin/sh -c '/tests/package_in_systemd.sh test >/tests/result 2>&1; echo $? >/tests/status'
 ExecStopPost=/bin/systemctl --no-block poweroff
-TimeoutStartSec=600
+TimeoutStartSec=1200
 
 [Install]
 WantedBy=default.target
@@ -44,7 +44,7 @@ step_boot() {
   done
   rm -f "$root/tests/status"
   # --keep-unit and --register=no: the guest has no systemd of its own to ask.
-  timeout 660 systemd-nspawn --quiet --directory="$root" --boot --register=no --keep-unit --console=pipe \
+  timeout 1300 systemd-nspawn --quiet --directory="$root" --boot --register=no --keep-unit --console=pipe \
     "${binds[@]}" </dev/null >/tmp/nspawn.log 2>&1
   status=$(cat "$root/tests/status" 2>/dev/null)
   if [[ -z $status ]]; then

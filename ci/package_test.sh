@@ -109,6 +109,6 @@ if ((systemd)); then
   make_root booted systemd,systemd-sysv,procps,iproute2
   # What the packages depend on is fetched here: the guest has no network.
   debian_root_enter "$house/booted" / /tests/package_in_systemd.sh prepare || status=1
-  "$root/ci/vm/run.sh" --memory 4G --timeout 780 -- "$root/ci/package_in_systemd.sh" boot "$house/booted" || status=1
+  "$root/ci/vm/run.sh" --memory 4G --timeout 1500 -- "$root/ci/package_in_systemd.sh" boot "$house/booted" || status=1
 fi
 exit "$status"

@@ -25,20 +25,20 @@ affected   |3000|a|build; the tests whose programs, scripts or data have changed
 hosts      |1800|f|two guests with Soft-RoCE: verbs, conformance, faults of link, lanes and processes
 asan       |2400|g|build asan-ubsan with clang, -Wthread-safety, every public header alone; seeded misuse of mutexes must be refused; fuzz corpora; native tests
 tsan       |1800|g|build and run the tests of metrics, engine and conformance (shm, tcp) under ThreadSanitizer
-long       |3600|f|native tests that take a minute each; command lines of documents
+long       |9000|f|native tests that take a minute each; command lines of documents
 repeat     |9000|f|native tests of less than a second, a hundred times each
-soak       |2700|f|a random fault every 10 s under load: a minute over tcp, one over shm; command lines of documents
-sanitizers |4500|f|what asan and tsan leave out: programs over tcp, conformance over shm and by the C API, faults under ThreadSanitizer
+soak       |3600|f|a random fault every 10 s under load: a minute over tcp, one over shm; command lines of documents
+sanitizers |7200|f|what asan and tsan leave out: programs over tcp, conformance over shm and by the C API, faults under ThreadSanitizer
 fuzz-timed |2400|f|every fuzzer for two minutes, two at a time
 tidy-all   |2400|f|clang-tidy-14 on the sources of the product
 tidy-tests |2400|f|clang-tidy-14 on the sources of the tests
 vm-self    |2400|f|ci/vm's own checks; command lines of documents
-vm-long    |12600|f|rxe tests that take long; all of conformance and all faults between two guests; command lines of documents
+vm-long    |18000|f|rxe tests that take long; all of conformance and all faults between two guests; command lines of documents
 vm-asan    |3600|f|rxe tests in the guest with AddressSanitizer
 vm-repeat  |9000|f|rxe tests in the guest, three times over; two guests, three times over
-bench      |12600|f|tests/bench/compare.sh --smoke: whether every row of it runs; command lines of documents
-docker     |5400|f|the images built without a registry, and run in the guest by podman; command lines of documents
-package    |5400|f|the Debian packages: built twice, lintian, installed, upgraded and purged, also under systemd
+bench      |14400|f|tests/bench/compare.sh --smoke: whether every row of it runs; command lines of documents
+docker     |9000|f|the images built without a registry, and run in the guest by podman; command lines of documents
+package    |9000|f|the Debian packages: built twice, lintian, installed, upgraded and purged, also under systemd
 fresh      |14400|f|ci/quickstart.sh and ci/test.sh in a new Debian root, within their limits of time; command lines of documents
 "
 # Test folders built and run under ThreadSanitizer. All of them by hand, as tests/fault/docs/by-hand.md says.

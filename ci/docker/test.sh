@@ -211,7 +211,7 @@ contents_of() {
 step_guest() {
   # The folder is given to the guest as it is: an overlay on top of an overlay would hide what a
   # layer has removed.
-  "$root/ci/vm/run.sh" --memory 6G --timeout 2700 --share "$house" -- \
+  "$root/ci/vm/run.sh" --memory 6G --timeout 3600 --share "$house" -- \
     "$here/guest.sh" "$house" || status=1
 }
 
