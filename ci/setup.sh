@@ -63,8 +63,8 @@ package_packages=(
 )
 # A Debian root to prove that everything works from nothing (ci/fresh.sh).
 fresh_packages=(mmdebstrap)
-# Images built and run without a daemon or a registry (ci/docker/test.sh).
-docker_packages=(mmdebstrap buildah podman crun docker-compose prometheus jq)
+# Images built and run without a daemon or a registry (ci/docker/test.sh), and the commands of its documents.
+docker_packages=(mmdebstrap buildah podman crun docker-compose prometheus ccache curl jq git python3 python3-yaml)
 # What a container needs to run remora-server and remora, which come with their libraries.
 runtime_packages=(ibverbs-providers)
 # What tests/bench/compare.sh compares with; nothing else needs it.
