@@ -25,8 +25,9 @@ class Seed(typing.NamedTuple):
 
 def tracked(root=ROOT, suffix=""):
     """The files that git knows, and new ones that it does not ignore."""
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
-                             "--exclude-standard"], check=True, capture_output=True)
+    # In a guest, root reads the tree of the user that started it, which git would refuse.
+    listed = subprocess.run(["git", "-c", f"safe.directory={root}", "-C", root, "ls-files", "-z", "--cached",
+                             "--others", "--exclude-standard"], check=True, capture_output=True)
     return [path for path in listed.stdout.decode().split("\0") if path and path.endswith(suffix)]
 
 
