@@ -200,6 +200,14 @@ verbs::ProtectionDomain ClientDomain::domain() const {
   return domain_;
 }
 
+Result<verbs::ProtectionDomain> ClientDomain::domain_of_channel(const verbs::Device& device,
+                                                                bool moves) const {
+  verbs::ProtectionDomain now = domain();
+  if (!now.empty() && (!moves || now.device() == device)) return now;
+  if (!moves) return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device.name());
+  return device.allocate_domain();
+}
+
 std::string ClientDomain::device() const {
   const remora::detail::MutexLock lock{mutex_};
   return device_;

@@ -57,6 +57,11 @@ class ClientDomain final : public MemoryDomain {
 
   /// The protection domain; empty: the device has gone.
   [[nodiscard]] verbs::ProtectionDomain domain() const;
+  /// The protection domain of a control channel over `device`. `moves`: the memory need not be
+  /// there yet, and is moved when the server has answered; the channel then has a domain of its
+  /// own. Errors: kConnectionLost: the device has gone; those of Device::allocate_domain().
+  [[nodiscard]] Result<verbs::ProtectionDomain> domain_of_channel(const verbs::Device& device,
+                                                                  bool moves) const;
   /// The name of the device on which the memory is, or was last.
   [[nodiscard]] std::string device() const;
   [[nodiscard]] Reaper& reaper() noexcept { return reaper_; }

@@ -340,38 +340,6 @@ ClientRails::Options rails_options(const ConnectOptions& options, std::uint16_t 
           .hardware_only = options.hardware_only};
 }
 
-/// Null: the session stays on one device.
-Result<std::unique_ptr<ClientRails>> make_rails(const std::shared_ptr<ClientDomain>& device,
-                                                const verbs::Address& peer,
-                                                const std::optional<verbs::Address>& source,
-                                                const ConnectOptions& options) {
-  const verbs::ProtectionDomain now = device->domain();
-  if (options.rails == nullptr || now.empty() || now.device().is_iwarp())
-    return std::unique_ptr<ClientRails>{};
-  auto memory = rdma::RailDomain::of_process();
-  if (!memory) return memory.error();
-  auto first = ClientRails::make_rail(**memory, device, peer, {});
-  if (!first && first.error().code() == Code::kLimitExceeded) {
-    log::info({"device.no_rails", "device reason"}, "rdma: {}: no rails: {}", device->device(),
-              first.error().message());
-    return std::unique_ptr<ClientRails>{};
-  }
-  if (!first) return first.error();
-  first->source = source;
-  return std::make_unique<ClientRails>(options.rails, std::move(*memory), std::move(*first),
-                                       rails_options(options, peer.port()));
-}
-
-/// The protection domain of a control channel over `device`. If the session's memory is not there
-/// yet, it is one of the channel alone: the memory moves when the server has answered.
-Result<verbs::ProtectionDomain> channel_domain(const ClientDomain& memory,
-                                               const verbs::Device& device, bool moves) {
-  verbs::ProtectionDomain now = memory.domain();
-  if (!now.empty() && (!moves || now.device() == device)) return now;
-  if (!moves) return Error{Code::kConnectionLost, "RDMA device"}.with_subject(device.name());
-  return device.allocate_domain();
-}
-
 /// `held`: the memory of the session that connects again, if it may continue over another device;
 /// otherwise null.
 Result<std::unique_ptr<ClientEndpoint>> connect_by(ClientRails::Route route,
@@ -394,9 +362,10 @@ Result<std::unique_ptr<ClientEndpoint>> connect_by(ClientRails::Route route,
   // As the device has returned, its memory is registered before the server waits for a hello.
   if (held != nullptr && held->device() == device.name())
     if (auto status = held->move_to(device); !status) return status.error();
-  auto rails = make_rails(*domain, peer, route.source, options);
+  auto rails = ClientRails::of_connection(options.rails, *domain, peer, route.source,
+                                          rails_options(options, peer.port()));
   if (!rails) return rails.error();
-  const auto memory = channel_domain(**domain, device, held != nullptr);
+  const auto memory = (*domain)->domain_of_channel(device, held != nullptr);
   if (!memory) return memory.error();
   auto buffers = ControlBuffers::create(*memory);
   if (!buffers) return buffers.error();

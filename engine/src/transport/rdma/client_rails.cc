@@ -56,6 +56,26 @@ Result<ClientRail> ClientRails::make_rail(RailDomain& memory, std::shared_ptr<Cl
       .peer = peer, .domain = std::move(device), .column = *column, .shown = std::move(shown)};
 }
 
+Result<std::unique_ptr<ClientRails>> ClientRails::of_connection(
+    const std::shared_ptr<RailPlan>& plan, const std::shared_ptr<ClientDomain>& device,
+    const verbs::Address& peer, const std::optional<verbs::Address>& source,
+    const Options& options) {
+  const verbs::ProtectionDomain now = device->domain();
+  if (plan == nullptr || now.empty() || now.device().is_iwarp())
+    return std::unique_ptr<ClientRails>{};
+  auto memory = RailDomain::of_process();
+  if (!memory) return memory.error();
+  auto first = make_rail(**memory, device, peer, {});
+  if (!first && first.error().code() == Code::kLimitExceeded) {
+    log::info({"device.no_rails", "device reason"}, "rdma: {}: no rails: {}", device->device(),
+              first.error().message());
+    return std::unique_ptr<ClientRails>{};
+  }
+  if (!first) return first.error();
+  first->source = source;
+  return std::make_unique<ClientRails>(plan, std::move(*memory), std::move(*first), options);
+}
+
 bool ClientRails::uses(std::string_view device) const noexcept {
   return std::any_of(rails_.begin(), rails_.end(),
                      [&](const ClientRail& each) { return each.shown->device == device; });

@@ -59,6 +59,14 @@ class ClientRails {
                                 const std::vector<std::string>& tried, Deadline deadline,
                                 const Options& options);
 
+  /// The rails of a connection over `device` to `peer`. Null: the session stays on that device,
+  /// since `plan` is null or the device can be no rail. `source`: see ClientRail. **Blocks** while
+  /// memory is registered. Errors: those of RailDomain::of_process() and of make_rail().
+  static Result<std::unique_ptr<ClientRails>> of_connection(
+      const std::shared_ptr<RailPlan>& plan, const std::shared_ptr<ClientDomain>& device,
+      const verbs::Address& peer, const std::optional<verbs::Address>& source,
+      const Options& options);
+
   /// `first`: the rail of the control channel.
   ClientRails(std::shared_ptr<RailPlan> plan, std::shared_ptr<RailDomain> memory, ClientRail first,
               Options options)
