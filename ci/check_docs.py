@@ -25,6 +25,7 @@ LIMITS = [
     ("engine/README.md", 1200, None, 400),
     ("engine/docs/*.md", None, None, 400),
     ("engine/c/*.md", 800, None, 400),
+    ("engine/volume/README.md", 800, None, 400),
     (".github/CONTRIBUTING.md", None, None, 400),
     ("[acmtv]*/README.md", 800, None, 400),
     ("[acmtv]*/docs/*.md", None, None, 400),
