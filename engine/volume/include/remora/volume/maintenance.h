@@ -36,6 +36,7 @@ enum class MemberCondition : std::uint8_t {
 [[nodiscard]] MemberCondition condition_of(const VolumeLayout& layout,
                                            const Member& member) noexcept;
 
+/// What a group of a volume is able to do.
 enum class GroupCondition : std::uint8_t {
   kOk,           ///< it has all its copies
   kDegraded,     ///< fewer copies than the volume shall have; its bytes are there
@@ -59,6 +60,7 @@ struct MaintenanceProgress {
 /// The most groups whose copies are made at once.
 inline constexpr std::uint32_t kGroupsAtOnceMax = 64;
 
+/// How a work on a volume proceeds: its limits, and what it tells and asks meanwhile.
 struct MaintenanceOptions {
   /// Takes the claim from a writer that is alive.
   bool steal = false;
@@ -78,6 +80,7 @@ struct MaintenanceOptions {
   std::function<bool()> stop{};
 };
 
+/// What a work on a volume has done, and what it has left.
 struct MaintenanceReport {
   std::uint64_t groups = 0;         ///< that were looked at
   std::uint64_t members_added = 0;  ///< copies that were made
@@ -143,6 +146,7 @@ Managed<MaintenanceReport> drain_server(const Cluster& cluster, const Engine& en
 /// Takes the mark away. Errors: those of the store.
 Managed<void> end_drain_server(const Cluster& cluster, std::string_view server);
 
+/// Which groups accept_loss() takes.
 struct AcceptLossOptions {
   /// Only these groups; empty: all that are lost.
   std::vector<std::uint64_t> groups{};

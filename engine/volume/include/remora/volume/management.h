@@ -80,6 +80,7 @@ Managed<void> remove_volume(const Cluster& cluster, const Engine& engine, std::s
 /// The records of a volume as JSON, and back into a store that has lost them.
 Managed<std::string> export_volume(const Cluster& cluster, std::string_view name);
 
+/// What import_volume() may leave out.
 struct ImportOptions {
   /// Leaves out members of mirrors whose servers have other memory. If the records are old, such a
   /// member may have been the one with the newest bytes: then acknowledged writes are lost.
