@@ -46,7 +46,10 @@ std::optional<std::uint32_t> ZoneCopier::next() {
     zone = next_++;
   }
   // Without the lock: what other threads have copied is told meanwhile, and what has failed noted.
-  const bool goes_on = pace_.wait_for(kZoneBytes);
+  const bool goes_on = pace_.wait_for(kZoneBytes, [this] {
+    const MutexLock lock{mutex_};
+    return !failure_.ok();
+  });
   const MutexLock lock{mutex_};
   if (!goes_on && failure_) failure_ = Error{Code::kCancelled, "copy of a group"};
   if (!failure_) return std::nullopt;

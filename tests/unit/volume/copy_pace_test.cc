@@ -57,6 +57,13 @@ TEST_F(CopyPaceTest, IdleTimeIsNotMadeUpFor) {
   EXPECT_EQ(passed(), 61s);
 }
 
+TEST_F(CopyPaceTest, ACopyThatHasEndedWaitsNoMore) {
+  CopyPace paced = pace(1);
+  EXPECT_TRUE(paced.wait_for(1000));
+  EXPECT_FALSE(paced.wait_for(1000, [this] { return sleeps() == 3; }));
+  EXPECT_EQ(sleeps(), 3);
+}
+
 TEST_F(CopyPaceTest, StopEndsAWait) {
   CopyPace paced = pace(1);
   EXPECT_TRUE(paced.wait_for(1000));

@@ -107,6 +107,15 @@ TEST(ZoneCopier, FailureOfOneThreadEndsAll) {
   EXPECT_EQ(copier.run(4).error().code(), Code::kTimedOut);
 }
 
+TEST(ZoneCopier, FailureOfOneThreadEndsTheWaitsOfTheOthers) {
+  CopiedMirror mirror{[](std::uint32_t /*zone*/) -> Status {
+    return Error{Code::kTimedOut, "copy of a zone"};
+  }};
+  CopyPace pace{1, {}};  // the second copy may begin days later
+  ZoneCopier copier{mirror, 0, pace, 10s, {}};
+  EXPECT_EQ(copier.run(4).error().code(), Code::kTimedOut);
+}
+
 TEST(ZoneCopier, StopIsACancellation) {
   std::atomic<std::uint32_t> begun{0};
   CopiedMirror mirror{[&](std::uint32_t /*zone*/) -> Status {
