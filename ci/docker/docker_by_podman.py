@@ -166,6 +166,10 @@ def down(services, words):
             with open(path, encoding="ascii") as file:
                 end_program(int(file.read()))
             os.unlink(path)
+            if words:  # what its image has as a volume: else the next run answers with this one's samples
+                for word in services[name]["command"]:
+                    if word.startswith("--storage.tsdb.path="):
+                        shutil.rmtree(word.partition("=")[2])
         else:
             run("podman", "rm", "--force", "--ignore", "--time=20", name, stdout=subprocess.DEVNULL)
     return 0
