@@ -154,8 +154,8 @@ void MirrorWriter::run(std::chrono::nanoseconds claimed) {
     if (clear) cleared = now;
     maintain_in_turn(clear);
     // Readers that have not seen `exclusive` yet may read for T.
-    const bool alone = now - claimed >= options_.times.readers_gone_after();
-    if (options_.exclusive && alone && clear) write_at_once();
+    const bool readers_gone = now - claimed >= options_.times.readers_gone_after();
+    if (options_.exclusive && readers_gone && clear) write_at_once();
   }
 }
 
