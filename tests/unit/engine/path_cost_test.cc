@@ -45,16 +45,16 @@ INSTANTIATE_TEST_SUITE_P(
     All, PathCost,
     // 3 to 8 of each are the question whose process it is that a handle belongs to (fork).
     ::testing::Values(
-        Cost{"posted", "registered", 160}, Cost{"posted", "batched", 287},
+        Cost{"posted", "registered", 160}, Cost{"posted", "batched", 250},
         // Where the linker puts things makes 422 to 427 of it, the same way for a build.
         Cost{"posted", "alone", 428},
         // Keys by lane: four or five more, for a load and its store.
-        Cost{"tokens", "registered", 164}, Cost{"tokens", "batched", 292},
-        Cost{"tokens", "alone", 434}, Cost{"direct", "batched", 280},
+        Cost{"tokens", "registered", 164}, Cost{"tokens", "batched", 254},
+        Cost{"tokens", "alone", 434}, Cost{"direct", "batched", 242},
         // 15 are those by which a revocation finds the thread: MappedAccess.
         Cost{"direct", "alone", 332},
-        // Goal: 70 above the provider, which has 4. A call itself makes 30 of each of 32 pairs.
-        Cost{"posted", "read_many_32", 104}, Cost{"posted", "read_many_1024", 80},
+        // Goal: 70 above the provider, which has 4. A call itself makes 22 of each of 32 pairs.
+        Cost{"posted", "read_many_32", 86}, Cost{"posted", "read_many_1024", 64},
         // The same copies in a loop by hand ("direct memcpy") are 21.
         Cost{"direct", "read_many_32", 57}, Cost{"direct", "write_many_32", 57},
         Cost{"direct", "read_many_1024", 45}),

@@ -16,7 +16,7 @@
 /// | 24 … 63 | token: how often the lock has been acquired; kept when it is released |
 ///
 /// Only compare-and-swap changes it. Over shm the server cannot fence a client that does not run,
-/// so its lock is not taken (kBusy) until it answers or ends.
+/// so its lock is not taken until it answers or ends. A waiter repeats the fence meanwhile.
 
 #include <chrono>
 #include <cstdint>
@@ -96,7 +96,8 @@ class Lock {
   /// Waits until the lock is free or its holder's ttl is over, for `wait` at most, and then until
   /// the present step ends. If another client has fenced the grant, the region is opened again,
   /// once for all acquisitions of this lock. Errors: kTimedOut (another holder has it), kBusy (over
-  /// shm: see above), kLimitExceeded (2^40 acquisitions), and those of opening and compare_swap.
+  /// shm: the holder does not run), kLimitExceeded (2^40 acquisitions), and those of opening and
+  /// compare_swap.
   Result<Held> acquire(std::chrono::nanoseconds wait) const;
   /// As acquire(), with one attempt and without waiting. Errors: kWouldBlock (another holder has
   /// it), those of acquire().

@@ -68,6 +68,16 @@ Result<std::uint64_t> read_surely(LockStore& store, Deadline deadline) noexcept 
   }
 }
 
+/// Fences the holder that was silent. Over shm a holder that does not run keeps its mapping, and
+/// the fence is refused: it may run again, or end, before `deadline`.
+Status fence_by(LockStore& store, Deadline deadline) noexcept {
+  while (true) {
+    auto fenced = store.fence();
+    if (fenced || fenced.error().code() != Code::kBusy || Clock::now() >= deadline) return fenced;
+    std::this_thread::sleep_for(kMaxTryPause);
+  }
+}
+
 }  // namespace
 
 std::uint64_t renewed_lock(std::uint64_t word) noexcept {
@@ -103,7 +113,7 @@ Result<std::uint64_t> acquire_lock(LockStore& store, std::chrono::nanoseconds tt
       if (*won && free) return mine;
       if (*won) {
         // If the fence fails, the word stays, and the next contender has to fence, too.
-        if (auto fenced = store.fence(); !fenced) return fenced.error();
+        if (auto fenced = fence_by(store, deadline); !fenced) return fenced.error();
         const auto now_there = read_surely(store, finish_by);
         if (!now_there) return now_there.error();
         // Otherwise this contender took too long.
