@@ -1,5 +1,6 @@
-/* Part of the extension module remora._remora: a repair that one thread carries out, and another one
- * watches and stops. The library calls the handlers in threads of its own: no Python runs there. */
+/* Part of the extension module remora._remora: a repair that one thread carries out, and another
+ * one watches and stops. The library calls the handlers in threads of its own: no Python runs
+ * there. */
 
 #include <stdint.h>
 
