@@ -105,12 +105,14 @@ eventually() {
 }
 ended() { ! kill -0 "$1" 2>/dev/null; }
 
-# start_server [CONFIG]: in the background; its pid in $server, its log in $work/server.log.
+# start_server [CONFIG]: in the background; its pid in $server, its log in $work/server.log. A server
+# that was started before and still runs appends to that file: none overwrites the lines of another.
 start_server() {
   local config=${1:-$work/server.yaml}
   [[ -n ${1:-} ]] || small_config >"$config"
   rm -f "$work/port"
-  "$bin/remora-server" --config "$config" --port-file "$work/port" >"$work/server.log" 2>&1 &
+  : >"$work/server.log"
+  "$bin/remora-server" --config "$config" --port-file "$work/port" >>"$work/server.log" 2>&1 &
   server=$!
   pids+=("$server")
   ready() { [[ -s $work/port ]] || ended "$server"; }
