@@ -356,11 +356,12 @@ void GrantSet::take_over(GrantSet& before) {
 
 std::vector<GrantSet::Missing> GrantSet::reconcile(const std::vector<std::uint64_t>& held) {
   const std::unordered_set<std::uint64_t> known{held.begin(), held.end()};
-  for (auto at = grants_.begin(); at != grants_.end();) {
-    const auto next = std::next(at);
-    if (!known.contains(at->first)) end(at);
-    at = next;
-  }
+  std::vector<std::uint64_t> unknown;
+  for (const auto& [grant_id, open] : grants_)
+    if (!known.contains(grant_id)) unknown.push_back(grant_id);
+  // The end of one may continue a revocation, which ends others.
+  for (const std::uint64_t grant_id : unknown)
+    if (const auto found = grants_.find(grant_id); found != grants_.end()) end(found);
   return missing(held);
 }
 

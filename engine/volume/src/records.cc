@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <set>
+#include <string_view>
 
 #include <remora/config/server_config.h>
 #include <remora/volume/cluster.h>
@@ -187,6 +189,9 @@ Result<GroupRecord> parse_group(std::string_view key, std::string_view json) {
   });
   if (!reader->good()) return reader->error();
   if (record.members.empty() && !record.lost) return reader->wrong("members");
+  std::set<std::string_view> regions;
+  for (const Member& member : record.members)
+    if (!regions.insert(member.region).second) return reader->wrong("members: region");
   return record;
 }
 

@@ -102,6 +102,9 @@ TEST(Records, WrongMemberIsNamed) {
   GroupRecord empty = group();
   empty.members.clear();
   refused(parse_group("k", to_json(empty)).error(), "members");
+  GroupRecord same = group();  // a member that is named twice would be opened once
+  same.members[1].region = same.members[0].region;
+  refused(parse_group("k", to_json(same)).error(), "members: region");
 }
 
 TEST(Records, LastRowMayBeLargerThanTheVolume) {
