@@ -286,10 +286,10 @@ TEST_F(SessionResumeTest, LanesThatDoNotFitEndItAndNothingIsResumed) {
 
 TEST_F(SessionResumeTest, EachInterruptionIsToldInOrder) {
   start();
-  std::atomic<int> rounds = 0;
-  on_event_ = [&](char what) {
+  // The last event is told before its handler is called: the handler may outlive this function.
+  on_event_ = [this, rounds = std::make_shared<std::atomic<int>>(0)](char what) {
     // While on_resumed is still running.
-    if (what == 'R' && ++rounds < 3) hang_up();
+    if (what == 'R' && ++*rounds < 3) hang_up();
   };
   hang_up();
   EXPECT_TRUE(told_soon("IRIRIR")) << told();
