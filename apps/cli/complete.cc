@@ -153,8 +153,9 @@ void add_regions(Found& found, const Globals& globals, const std::string& server
 /// The volumes of the cluster before the last slash.
 void add_volumes(Found& found, const Globals& globals, const std::string& word) {
   const std::string cluster = word.substr(0, word.rfind('/'));
+  const std::string folder = cluster + "/";
   for (const std::string& name : volumes_in(cluster, globals.timeout))  // each is a valid one
-    found.add(cluster + "/" + name);
+    found.add(folder + name);
 }
 
 /// `forms`: the URIs that the argument takes, as its description has them.
