@@ -22,7 +22,7 @@ class BatchCost : public ::testing::TestWithParam<Pair> {};
 TEST_P(BatchCost, IsNextToHandWrittenCode) {
   if (const std::string reason = why_uncountable(); !reason.empty()) GTEST_SKIP() << reason;
   const auto cost = [](const std::string& mode) {
-    return instructions_a_round(BATCH_COST " " + mode, 32'000, 96'000);
+    return instructions_a_round(BATCH_COST " " + mode, 96'000);
   };
   const auto hand = cost(GetParam().hand);
   const auto object = cost(GetParam().object);

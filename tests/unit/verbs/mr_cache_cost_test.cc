@@ -11,8 +11,8 @@ namespace {
 
 TEST(MrCacheCost, HitIsCheapAndFlat) {
   if (const std::string reason = why_uncountable(); !reason.empty()) GTEST_SKIP() << reason;
-  const auto one = instructions_a_round(MR_CACHE_COST " 1", 10'000, 30'000);
-  const auto many = instructions_a_round(MR_CACHE_COST " 10000", 10'000, 30'000);
+  const auto one = instructions_a_round(MR_CACHE_COST " 1", 30'000);
+  const auto many = instructions_a_round(MR_CACHE_COST " 10000", 30'000);
   ASSERT_TRUE(one && many) << "callgrind said nothing";
   std::printf("a hit and its lease: %.1f instructions with 1 range, %.1f with 10,000\n", *one,
               *many);

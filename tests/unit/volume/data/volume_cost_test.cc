@@ -25,9 +25,9 @@ TEST_P(VolumeCost, StaysWithinItsBound) {
   const Added& added = GetParam();
   double least = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 3 && least > added.bound; ++i) {
-    const auto region = instructions_a_round(VOLUME_COST " region " + added.face, 3200, 35'200);
+    const auto region = instructions_a_round(VOLUME_COST " region " + added.face, 35'200);
     const auto volume =
-        instructions_a_round(VOLUME_COST " " + added.path + " " + added.face, 3200, 35'200);
+        instructions_a_round(VOLUME_COST " " + added.path + " " + added.face, 35'200);
     ASSERT_TRUE(region && volume) << "callgrind said nothing";
     std::printf("%s %s: %.0f instructions of a region, %.0f of a volume\n", added.path.c_str(),
                 added.face.c_str(), *region, *volume);
