@@ -291,18 +291,21 @@ stage_asan() {
   ok "asan: every public header compiles alone"
   ci/check_thread_safety.py --build build/asan-ubsan || status=1
   tests/fuzz/run.sh --seconds 0 --build build/asan-ubsan || status=1
-  run_asan -E "$asan_later" || status=1
+  run_asan -LE "$asan_never" -E "$asan_later" || status=1
   return "$status"
 }
 
-# run_asan CTEST_ARGUMENT...: the native tests of that tree that these choose.
+# Labels of native tests that never run with AddressSanitizer, or in a later tier.
+asan_never='^(long|no-sanitizer|rxe.*)$'
+
+# run_asan CTEST_ARGUMENT...: the tests of that tree that these choose.
 run_asan() {
   ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1} \
     ASAN_SYMBOLIZER_PATH=${ASAN_SYMBOLIZER_PATH:-/usr/lib/llvm-14/bin/llvm-symbolizer} \
     LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$root/ci/lsan.supp:print_suppressions=0} \
     UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1} \
     REMORA_TIMEOUT_FACTOR=4 \
-    ci/run_ctest.sh build/asan-ubsan --together -LE '^(long|no-sanitizer|rxe.*)$' "$@" -j "$tests_at_once"
+    ci/run_ctest.sh build/asan-ubsan --together "$@" -j "$tests_at_once"
 }
 
 stage_tsan() {
@@ -333,7 +336,8 @@ run_tsan() {
 stage_sanitizers() {
   local status=0
   build asan-ubsan all conformance_c
-  run_asan -R "$asan_later" || status=1
+  run_asan -LE "$asan_never" -R "$asan_later" || status=1
+  run_asan -L '^again$' || status=1
   # shellcheck disable=SC2086  # a list of words
   build tsan auth_peers conformance_c protection ${tsan_programs[tests/fault]}
   # All but the programs of the stage tsan.
