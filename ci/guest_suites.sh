@@ -29,9 +29,10 @@ esac
 # first tier as in the gate.
 rest='^(apps\.|Protection/|Fault/(Memlock|WarmRestart)'
 rest+='|Verbs(Api|Connection|Device|Examples|Loopback|Memory|Overrun|Perftest|Process|Transport|TwoGuests)\.'
-rest+='|Conformance/(AsyncQueueLoss|Auth|Batch|BatchNotify|Buffer|ClientLoss|ClientPause|Descriptors|Error'
-rest+='|ErrorWords|Extent|FaultTransport|Leaving|Lifecycle|Lock|Misuse|MovedFrom|Pattern|PausedHolder'
-rest+='|PausedServer|Pieces|Removal|RequestThrottle|Resize|Series|ServerReturn|ServerStop|SessionLimits)Test/)'
+rest+='|Conformance/(Administration|AdministrationRight|AsyncQueueLoss|Auth|Batch|BatchNotify|Buffer'
+rest+='|ClientLoss|ClientPause|Control|Descriptors|Error|Extent|Lapse|Leaving|Lifecycle|Lock|Misuse|Pattern'
+rest+='|PausedHolder|PausedServer|Pieces|Removal|Resize|Series|ServerLoss|ServerReturn|ServerStop'
+rest+='|SharedSessions)Test/)'
 case $part in
   all) choice=() ;;
   threads) choice=(-E "$rest") ;;

@@ -15,7 +15,8 @@ namespace {
 
 using config::SecretKey;
 
-constexpr std::size_t kSessions = 20;
+/// More than the bound on pinned memory below; an emulator takes half a second to connect each.
+constexpr std::size_t kSessions = 10;
 
 class SharedSessionsTest : public ConformanceTest {
  protected:
@@ -77,7 +78,7 @@ TEST_P(SharedSessionsTest, RegionOfManySessionsIsRegisteredOnce) {
   expect_registered(kRegionBytes);
   // Beside the region: what each client pins for its own use.
   constexpr auto kRegionKib = static_cast<std::int64_t>(kRegionBytes / 1024);
-  EXPECT_LT(pinned_kib() - before_kib, 6 * kRegionKib) << "it is pinned for each of 20 sessions";
+  EXPECT_LT(pinned_kib() - before_kib, 6 * kRegionKib) << "it is pinned for each session";
   // All of them are the one region.
   for (std::size_t i = 0; i < kSessions; ++i)
     EXPECT_EQ(regions[i].fetch_add(ByteOffset{kRegionBytes - 8}, 1).value(), i);
