@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks that clang refuses a wrong use of <remora/mutex.h>, and accepts a right one.
 
-Small sources with a seeded fault each are compiled with the flags that a build tree of clang has for
-every module of the library (--build, the preset asan-ubsan), or read by clang-tidy as the sources of the
-programs are (--tidy, the preset tidy). A module that lacks the flags is a failure.
+A source of seeded faults is compiled with the flags that a build tree of clang has for every module of the
+library (--build, the preset asan-ubsan), or read by clang-tidy as the sources of the programs are (--tidy,
+the preset tidy). A module that lacks the flags is a failure. The faults share a source, each in a namespace
+of its own, since a compiler reads the headers for longer than the faults.
 """
 
 import argparse
@@ -19,9 +20,8 @@ import checks
 
 MODULES = ("verbs", "config", "metrics", "engine")  # <remora/mutex.h> itself is read with each
 
+INCLUDE = "#include <remora/mutex.h>\n"
 CLASS = """\
-#include <remora/mutex.h>
-
 class Account {
  public:
   int take(int amount);
@@ -41,9 +41,9 @@ WAIT = "int Account::wait() {\n  remora::detail::MutexLock lock{mutex_};\n" \
 TAKE = "int Account::take(int amount) {\n%s}\n"
 LOCK = "  const remora::detail::MutexLock lock{mutex_};\n"
 
-# What is wrong, the source behind CLASS, and what the message says. "": no fault.
-CASES = [
-    ("a right use", TAKE % (LOCK + "  return spend(amount);\n") + WAIT % "mutex_.assert_held(); ", ""),
+RIGHT_USE = TAKE % (LOCK + "  return spend(amount);\n") + WAIT % "mutex_.assert_held(); "
+# What is wrong, the source behind CLASS, and what the message says.
+FAULTS = [
     ("a write without the lock", TAKE % "  left_ -= amount;\n  return amount;\n",
      "writing variable 'left_' requires holding mutex 'mutex_'"),
     ("a read without the lock", TAKE % "  return left_ + amount;\n",
@@ -103,16 +103,38 @@ def tidied(root, program):
     return run
 
 
+def seeded():
+    """A source with every fault, and the numbers of the first and the last line of each."""
+    text, places = INCLUDE, []
+    for number, (_, fault, _) in enumerate(FAULTS):
+        first = text.count("\n") + 1
+        text += f"namespace fault_{number} {{\n{CLASS}{fault}}}\n"
+        places.append((first, text.count("\n")))
+    return text, places
+
+
+def found_at(said, first, last, message):
+    """Whether a message of the compiler about one of these lines says so."""
+    lines = [line for line in said.split("\n") if message in line]
+    places = [re.match(r".*seeded\.cc:(\d+):", line) for line in lines]
+    return any(place and first <= int(place[1]) <= last for place in places)
+
+
 def check(name, run):
     failures = 0
+    text, places = seeded()
     with tempfile.TemporaryDirectory() as folder:
-        for what, text, message in CASES:
-            checks.plant(folder, {"seeded.cc": CLASS + text})
-            status, said = run(os.path.join(folder, "seeded.cc"))
-            good = message in said and status != 0 if message else status == 0
-            failures += checks.verdict(
-                good, f"thread safety: {name}: {'refused' if message else 'accepted'}: {what}",
-                f"exit status {status}\n{said}")
+        source = os.path.join(folder, "seeded.cc")
+        checks.plant(folder, {"seeded.cc": INCLUDE + CLASS + RIGHT_USE})
+        status, said = run(source)
+        failures += checks.verdict(status == 0, f"thread safety: {name}: accepted: a right use",
+                                   f"exit status {status}\n{said}")
+        checks.plant(folder, {"seeded.cc": text})
+        status, said = run(source)
+        for (what, _, message), (first, last) in zip(FAULTS, places):
+            good = status != 0 and found_at(said, first, last, message)
+            failures += checks.verdict(good, f"thread safety: {name}: refused: {what}",
+                                       f"lines {first} to {last}, exit status {status}\n{said}")
     return failures
 
 
