@@ -317,7 +317,7 @@ stage_tsan() {
   build tsan "${targets[@]}"
   ok "tsan: builds without warnings"
   for folder in "${tsan_folders[@]}"; do
-    run_tsan "$folder" "${tsan_tests[$folder]:-.}" || status=1
+    run_tsan "$folder" "${tsan_tests[$folder]:-.}" "$tsan_later" || status=1
   done
   return "$status"
 }
@@ -339,7 +339,8 @@ stage_sanitizers() {
   run_asan -LE "$asan_never" -R "$asan_later" || status=1
   run_asan -L '^again$' || status=1
   # shellcheck disable=SC2086  # a list of words
-  build tsan auth_peers conformance_c protection ${tsan_programs[tests/fault]}
+  build tsan auth_peers conformance_c protection tests/unit/engine/all ${tsan_programs[tests/fault]}
+  run_tsan tests/unit/engine "$tsan_later" || status=1
   # All but the programs of the stage tsan.
   run_tsan tests/conformance . '^(Conformance/|Tcp|LocalPorts)' || status=1
   run_tsan tests/fault "${tsan_tests[tests/fault]}" || status=1
