@@ -54,19 +54,20 @@ started=$(sed -nE 's|^ExecStart=([^ ]+) .*|\1|p' "$unit")
 prefix=$work/prefix
 mv "$work/first" "$prefix"  # an installed tree can be moved
 
-# prove_beside TITLE COMMAND...: the same beside other proofs, as many at once as there are processors.
+# beside COMMAND...: proofs beside others, as many at once as there are processors.
 begun=0 at_once=$(nproc)
-prove_beside() {
+beside() {
   local log
   log=$outside/proof.$begun
   begun=$((begun + 1))
   while (($(jobs -rp | wc -l) >= at_once)); do wait -n || true; done
   (
     failed=0
-    prove "$@"
+    "$@"
     echo "$failed" >"$log.failed"
   ) >"$log" 2>&1 &
 }
+prove_beside() { beside prove "$@"; }
 # Waits for them and prints their lines, in their order.
 all_proven() {
   local number
@@ -129,13 +130,25 @@ by_find_package() {
   timeout 60 "$folder/use_$component"
 }
 
+# With what by_find_package has compiled: the flags find each header, and the libraries. They define nothing,
+# which is a proof below, so that to compile it again would make the same of it.
 by_pkg_config() {
   local component=$1 package=$2 program=$outside/pc-$1 flags
-  shift 2
-  flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags --libs "$@" "$package") || return 1
+  local object=$outside/cmake-$1/CMakeFiles/use_$1.dir/$1.cc.o
+  flags=$(PKG_CONFIG_PATH=$packages pkg-config --cflags --libs "$package") || return 1
   # shellcheck disable=SC2086  # flags are words
-  g++ -std=c++20 -O1 "$outside/$component.cc" -o "$program" $flags || return 1
+  g++ -std=c++20 -E "$outside/$component.cc" -o "$program.ii" $flags || return 1
+  # shellcheck disable=SC2086
+  g++ "$object" -o "$program" $flags || return 1
   timeout 60 "$program"
+}
+
+# by_both COMPONENT PACKAGE ABSENT...: two proofs, the second of which needs the first one's object.
+by_both() {
+  local component=$1 package=$2
+  shift 2
+  prove "find_package(remora COMPONENTS $component)${*:+ without $*}" by_find_package "$component" "$@"
+  prove "pkg-config $package" by_pkg_config "$component" "$package"
 }
 
 # by_compiler COMPILER: the program in C, which finds its library where it is installed.
@@ -173,9 +186,7 @@ for component in "${components[@]}"; do
   package=remora-$component
   if [[ $component == engine ]]; then package=remora; fi
   read -r -a absent <<<"${unneeded[$component]:-}"
-  prove_beside "find_package(remora COMPONENTS $component)${absent[*]:+ without ${absent[*]}}" \
-    by_find_package "$component" "${absent[@]}"
-  prove_beside "pkg-config $package" by_pkg_config "$component" "$package"
+  beside by_both "$component" "$package" "${absent[@]}"
 done
 
 # Only what a program is to find: flags that change what it compiles are its own.
