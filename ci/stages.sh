@@ -335,7 +335,7 @@ run_tsan() {
 # What the gate leaves out of both.
 stage_sanitizers() {
   local status=0
-  build asan-ubsan all conformance_c
+  build asan-ubsan all conformance_c volume_model
   run_asan -LE "$asan_never" -R "$asan_later" || status=1
   run_asan -L '^again$' || status=1
   # shellcheck disable=SC2086  # a list of words
