@@ -55,26 +55,32 @@ stage_shellcheck() {
   ok "shellcheck: ${#scripts[@]} scripts"
 }
 
+# Each program takes one processor: as many at once as there are, those that take longest first. What one
+# says stays together.
 stage_layers() {
-  ci/check_layers.py --self-test
-  ci/check_layers.py
-  ci/check_classes.py --self-test
-  ci/check_classes.py
-  ci/check_words.py --self-test
-  ci/check_words.py
-  ci/check_names.py --self-test
-  ci/check_names.py
-  ci/check_events.py --self-test
-  ci/check_events.py
-  ci/check_docs.py --self-test
-  ci/check_docs.py
-  engine/c/man/make_pages.py --check
-  ci/check_workflow.py --self-test
-  ci/check_workflow.py
-  ci/check_snippets.py --self-test
-  ci/check_commands.py --self-test
-  ci/suites.py --self-test
-  ci/ctest_report.py --self-test
+  # shellcheck disable=SC2016  # the shell of each expands it
+  xargs -d '\n' -P "$jobs" -I COMMAND \
+    bash -c 'status=0; said=$(COMMAND 2>&1) || status=1; printf "%s\n" "$said"; exit "$status"' <<'COMMANDS'
+ci/check_words.py
+ci/check_docs.py
+ci/check_snippets.py --self-test
+ci/check_commands.py --self-test
+ci/check_layers.py --self-test
+ci/check_layers.py
+ci/check_classes.py --self-test
+ci/check_classes.py
+ci/check_words.py --self-test
+ci/check_names.py --self-test
+ci/check_names.py
+ci/check_events.py --self-test
+ci/check_events.py
+ci/check_docs.py --self-test
+engine/c/man/make_pages.py --check
+ci/check_workflow.py --self-test
+ci/check_workflow.py
+ci/suites.py --self-test
+ci/ctest_report.py --self-test
+COMMANDS
 }
 
 stage_dev() {
