@@ -94,12 +94,14 @@ metrics: {address: "$metrics"}
 YAML
 }
 
-# Waits for up to 20 s until COMMAND succeeds.
+# Waits for up to 40 s until COMMAND succeeds. Many of these start programs, which take from the tests beside
+# them: what takes longer than two seconds, a lease for example, is asked for less often.
 eventually() {
-  local tries
-  for ((tries = 0; tries < 200; ++tries)); do
+  local tries pause=0.1
+  for ((tries = 0; tries < 150; ++tries)); do
     "$@" && return 0
-    sleep 0.1
+    sleep "$pause"
+    ((tries < 20)) || pause=0.3
   done
   return 1
 }
