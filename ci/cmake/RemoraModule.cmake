@@ -83,11 +83,12 @@ function(remora_join target name)
 endfunction()
 
 # remora_add_counted_program(NAME SOURCES ... LIBRARIES ...): its instructions are counted. Always
-# optimised, whatever the tree is, and each source by itself.
+# optimised, whatever the tree is, and each source by itself; linked as users link, since where the linker
+# puts things counts.
 function(remora_add_counted_program name)
   remora_add_executable(${name} ${ARGN})
   target_compile_options(${name} PRIVATE -O2)
-  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF LINK_OPTIONS "")
 endfunction()
 
 # remora_discover_tests(PROGRAM LABELS label [FILTER f] [GATE f] [ALONE f] [TIMEOUT s] [ENVIRONMENT ...])
