@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs in the guest of ci/vm: all suites of one tier that need a device and one host, in one boot.
 #
-#   ci/vm/run.sh --memory 4G -- ci/guest_suites.sh "$PWD/build/dev" fast|gate|full|long [threads|rest]
+#   ci/vm/run.sh --memory 4G -- ci/guest_suites.sh "$PWD/build/dev" fast|gate|full|long [all|threads|rest [LISTED]]
+#   ci/guest_suites.sh --list LISTED "$PWD/build/dev" ...     (not in a guest: lists the tests for the other)
 #
 # fast: the tests labelled rxe, command lines of documents, and the quick start over rdma; gate (and
 # full): also those labelled rxe-gate, and faults of the link over tcp between two network namespaces;
@@ -9,16 +10,22 @@
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+list=''
+if [[ ${1:-} == --list ]]; then
+  list=${2:-}
+  shift $(($# < 2 ? $# : 2))
+fi
 if (($# < 2)) || ! [[ $2 =~ ^(fast|gate|full|long)$ && ${3:-all} =~ ^(all|threads|rest)$ ]]; then
-  sed -n '2,8s/^# \{0,1\}//p' "$0"
+  sed -n '2,9s/^# \{0,1\}//p' "$0"
   exit 2
 fi
-[[ ${REMORA_VM_GUEST:-} ]] || { echo "guest_suites: run it by ci/vm/run.sh" >&2; exit 2; }
+[[ $list || ${REMORA_VM_GUEST:-} ]] || { echo "guest_suites: run it by ci/vm/run.sh" >&2; exit 2; }
 tree=$1 tier=$2 part=${3:-all} status=0
+how=(--together)
+if [[ ${4:-} ]]; then how+=(--listed "$4"); fi
 export REMORA_REQUIRE_DEVICE=1
 [[ $tier == long ]] || export REMORA_FAULT_ROUNDS=least
 
-printf '  spent: boot %s\n' "$(cut -d ' ' -f 1 /proc/uptime)"
 case $tier in
   fast) labels='^rxe$' ;;
   gate | full) labels='^rxe(-gate)?$' ;;
@@ -38,7 +45,10 @@ case $part in
   threads) choice=(-E "$rest") ;;
   rest) choice=(-R "$rest") ;;
 esac
-"$here/run_ctest.sh" "$tree" --together -L "$labels" "${choice[@]}" || status=1
+if [[ $list ]]; then exec "$here/run_ctest.sh" "$tree" --together --list "$list" -L "$labels" "${choice[@]}"; fi
+
+printf '  spent: boot %s\n' "$(cut -d ' ' -f 1 /proc/uptime)"
+"$here/run_ctest.sh" "$tree" "${how[@]}" -L "$labels" "${choice[@]}" || status=1
 [[ $tier != long && $part != threads ]] || exit "$status"
 
 "$here/check_commands.py" --build "$tree" --where guest || status=1

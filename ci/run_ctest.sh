@@ -6,10 +6,14 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: ci/run_ctest.sh BUILD_TREE [--together] [--names FILE] [CTEST_ARGUMENT...]
+usage: ci/run_ctest.sh BUILD_TREE [--together [--list FOLDER | --listed FOLDER]] [--names FILE]
+                       [CTEST_ARGUMENT...]
 
   --together    cases of a GoogleTest suite share a process (ci/suites.py); each has its verdict all the
                 same, and what a broken process leaves undone is run by itself
+  --list FOLDER    writes there what would run, and runs nothing
+  --listed FOLDER  runs what --list wrote there, for the same arguments: in a guest, where CTest takes half a
+                   minute to read the tests of all programs
   --names FILE  the tests that it names, one a line, and no others
 
   ci/run_ctest.sh build/dev --together -LE rxe -j 4
@@ -28,11 +32,16 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/remora-ctest.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-together=0 selection=()
+together=0 list='' listed='' selection=()
 if [[ ${1:-} == --together ]]; then
   together=1
   shift
 fi
+case ${1:-} in
+  --list) list=${2:?--list needs a folder}; shift 2 ;;
+  --listed) listed=${2:?--listed needs a folder}; shift 2 ;;
+esac
+((together)) || [[ ! $list$listed ]] || { echo "run_ctest: --list and --listed need --together" >&2; exit 2; }
 if [[ ${1:-} == --names ]]; then
   # CTest 3.25 takes one expression or the numbers of its own list, from a file since they may be many.
   ctest --test-dir "$tree" --show-only=json-v1 | python3 -c '
@@ -71,8 +80,17 @@ while (($#)); do
   fi
   shift
 done
-ctest --test-dir "$tree" --show-only=json-v1 "${selection[@]}" "${choice[@]}" |
-  python3 "$here/suites.py" "$work"
+if [[ $listed ]]; then
+  cp -- "$listed"/{CTestTestfile.cmake,groups.json} "$work"
+else
+  ctest --test-dir "$tree" --show-only=json-v1 "${selection[@]}" "${choice[@]}" |
+    python3 "$here/suites.py" "$work"
+fi
+if [[ $list ]]; then
+  mkdir -p "$list"
+  cp -- "$work"/{CTestTestfile.cmake,groups.json} "$list"
+  exit 0
+fi
 run "$work" "${jobs[@]}" || status=$?
 python3 "$here/ctest_report.py" "$work/report.xml" "$work" || status=$?
 if [[ -s $work/again.txt ]]; then
