@@ -24,8 +24,8 @@ without a mark is an error, and so is a block that does not name its language (`
 
 native, guest: the blocks of one file run one after the other in one scratch folder, in which the project's
 folders stand as links and `build/dev` is TREE (default: build/dev). Where the kernel allows it, a file has
-a network namespace of its own, so that ports which a document names are free. In a guest,
-`ci/vm/run.sh OPTION... -- COMMAND` runs COMMAND in that same guest.
+a network namespace of its own, so that ports which a document names are free, and runs beside others; what
+builds TREE waits for its turn. In a guest, `ci/vm/run.sh OPTION... -- COMMAND` runs COMMAND in that same guest.
 
 A stage: they run in the project's own folder, with the environment of the stage.
 
@@ -35,6 +35,8 @@ running is ended by the id of its process group after the file's last block.
 """
 
 import argparse
+import concurrent.futures
+import contextlib
 import fcntl
 import os
 import re
@@ -237,7 +239,7 @@ class Session:
     """The folder in which the blocks of one file run, and the programs that they have started."""
 
     def __init__(self, tree, limit, where="native"):
-        self.limit, self.started, self.staying, self.server = limit, [], [], False
+        self.tree, self.limit, self.started, self.staying, self.server = tree, limit, [], [], False
         self.own = tempfile.mkdtemp(prefix="remora-doc.")
         self.folder = self.own if where in SCRATCH else ROOT
         self.environment = dict(os.environ)
@@ -279,6 +281,16 @@ class Session:
                 if os.path.join(name, entry) != "ci/vm/run.sh":
                     os.symlink(os.path.join(ROOT, name, entry), os.path.join(folder, entry))
         self.program("ci/vm/run.sh", IN_GUEST)
+
+    @contextlib.contextmanager
+    def turn(self, block):
+        """Two programs must not build or install a tree at the same time."""
+        if not re.search(r"\bcmake\b", block.text):
+            yield
+            return
+        with open(os.path.join(self.tree, ".check_commands.lock"), "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def run(self, block):
         """What is wrong, or None; and the output. Before it, the server that the block wants."""
@@ -328,7 +340,8 @@ def run_file(name, blocks, tree, where):
     try:
         for block in blocks:
             began = time.monotonic()
-            fault, output = session.run(block)
+            with session.turn(block):
+                fault, output = session.run(block)
             print(f"  took: {time.monotonic() - began:.3f} commands: {name}:{block.line}")
             if fault is None:
                 print(f"ok - commands: {name}:{block.line}", flush=True)
@@ -357,6 +370,7 @@ def namespace():
 
 def check(files, options):
     wrong, alone, tree = False, namespace() if options.where == "native" else [], os.path.abspath(options.build)
+    wanted = []
     for name in files:
         with open(os.path.join(ROOT, name), encoding="utf-8") as document:
             blocks, faults = blocks_of(document.read())
@@ -365,11 +379,21 @@ def check(files, options):
             print(f"not ok - commands: {name}:{line} # {message}")
         for block in blocks if options.list else []:
             print(f"{name}:{block.line}: " + (block.where or block.other))
-        if options.list or not any(block.where == options.where for block in blocks):
-            continue
+        if not options.list and any(block.where == options.where for block in blocks):
+            wanted.append(name)
+
+    def run(name):
+        """By itself a document prints as it goes; beside others its lines stay together."""
         words = alone + [sys.executable, os.path.abspath(__file__), "--inside", "namespace" if alone else "host",
                          "--build", tree, "--where", options.where, name]
-        wrong |= bool(subprocess.run(words, check=False).returncode)
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} if alone else {}
+        return subprocess.run(words, check=False, **output)
+
+    with concurrent.futures.ThreadPoolExecutor((os.cpu_count() or 1) if alone else 1) as pool:
+        for done in pool.map(run, wanted):
+            sys.stdout.write((done.stdout or b"").decode(errors="replace"))
+            sys.stdout.flush()
+            wrong |= bool(done.returncode)
     return 1 if wrong else 0
 
 
