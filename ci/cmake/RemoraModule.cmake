@@ -1,6 +1,17 @@
 # Functions that every folder's CMakeLists.txt uses: one target a module, no global flags.
 include(GNUInstallDirs)
 
+# A build of tests links most programs that no user links by LLD, where it is installed: in a third of the time.
+# -B: where g++ finds it.
+set(REMORA_QUICK_LINKS "")
+if(REMORA_QUICK_TEST_BUILD)
+  find_program(REMORA_LLD NAMES ld.lld PATHS /usr/lib/llvm-14/bin)
+  if(REMORA_LLD)
+    cmake_path(GET REMORA_LLD PARENT_PATH lld_folder)
+    set(REMORA_QUICK_LINKS -fuse-ld=lld "-B${lld_folder}")
+  endif()
+endif()
+
 # Warnings are private to our own sources and never installed.
 add_library(remora_warnings INTERFACE)
 target_compile_options(remora_warnings INTERFACE
