@@ -51,8 +51,26 @@ stage_shellcheck() {
       echo "$file"
     fi
   done)
-  printf '%s\0' "${scripts[@]}" | xargs -0 -n 4 -P "$jobs" shellcheck -x -P SCRIPTDIR
-  ok "shellcheck: ${#scripts[@]} scripts"
+  local all=${#scripts[@]} others=''
+  if [[ $tier == gate ]]; then
+    mapfile -t scripts < <(changed_scripts "${scripts[@]}")
+    others=" of $all, the others are as they were in ${base:0:12}"
+  fi
+  if ((${#scripts[@]})); then
+    printf '%s\0' "${scripts[@]}" | xargs -0 -n 4 -P "$jobs" shellcheck -x -P SCRIPTDIR
+  fi
+  ok "shellcheck: ${#scripts[@]} scripts$others"
+}
+
+# changed_scripts SCRIPT...: those that have changed, or that name a script that has: they may source it.
+changed_scripts() {
+  local changed
+  mapfile -t changed < <(git diff --name-only "$base" -- "$@" '*.sh')
+  if ((${#changed[@]} == 0)); then return; fi
+  {
+    printf '%s\n' "${changed[@]}" | grep -xF -f <(printf '%s\n' "$@") || true
+    grep -lF -f <(printf '%s\n' "${changed[@]##*/}") -- "$@" || true
+  } | sort -u
 }
 
 # Each program takes one processor: as many at once as there are, those that take longest first. What one
