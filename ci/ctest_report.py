@@ -65,26 +65,46 @@ def report_test(case):
     return say(case.get("name"), verdict, detail, float(case.get("time") or 0), output)
 
 
-def report_group(case, members):
-    """Of cases in one process. Returns (how many have failed, the names of those to be run again)."""
-    output, well = case.findtext("system-out") or "", case.get("status") == "run"
-    failed, again, ended = 0, [], []
-    for known, name in members.items():
+def found_in(output, known):
+    """What a case, or a whole suite (S.*/P), has printed, its verdict for GoogleTest, "" if the process ended in it,
+    and its milliseconds; None if it has not begun."""
+    suite, whole, _ = known.partition(".*/")
+    if whole:
+        begin = re.search(rf"\[-+\] \d+ tests? from {re.escape(suite)}$", output, re.MULTILINE)
+        end = begin and re.compile(rf"\[-+\] \d+ tests? from {re.escape(suite)} \((\d+) ms total\)$",
+                                   re.MULTILINE).search(output, begin.end())
+    else:
         begin = re.search(rf"\[ RUN      \] {re.escape(known)}$", output, re.MULTILINE)
         end = begin and re.compile(
             rf"\[ +(OK|FAILED|SKIPPED) +\] {re.escape(known)}(?:, where .*)? \((\d+) ms\)",
             re.MULTILINE).search(output, begin.end())
-        if not begin or (failed and end and end[1] == "FAILED"):
+    if not begin:
+        return None
+    text = output[begin.end():end.start() if end else len(output)]
+    if not end:
+        return text, "", 0
+    if not whole:
+        return text, end[1], int(end[2])
+    return text, "FAILED" if f"[  FAILED  ] {suite}." in text else "OK", int(end[1])
+
+
+def report_group(case, members):
+    """Of cases or suites in one process. Returns (how many have failed, the names of those to be run again)."""
+    output, well = case.findtext("system-out") or "", case.get("status") == "run"
+    failed, again, ended = 0, [], []
+    for known, name in members.items():
+        found = found_in(output, known)
+        if found is None or (failed and found[1] == "FAILED"):
             again.append(name)
             continue
-        text = output[begin.end():end.start() if end else len(output)]
-        if not end:
+        text, told, milliseconds = found
+        if not told:
             failed += say(name, "failed", f"the process ended in it{first_fault(text)}", 0, text)
             continue
-        verdict = {"OK": "ok", "SKIPPED": "skipped", "FAILED": "failed"}[end[1]]
+        verdict = {"OK": "ok", "SKIPPED": "skipped", "FAILED": "failed"}[told]
         detail = {"ok": "", "skipped": skip_reason(f"{text}[  SKIPPED ]"),
                   "failed": f"fail{first_fault(text)}"}[verdict]
-        ended.append((name, verdict, detail, int(end[2]) / 1000, text))
+        ended.append((name, verdict, detail, milliseconds / 1000, text))
         failed += verdict == "failed"
     if not failed and (again or not well):
         # No case is to blame, as when memory is found lost at the end: alone they may tell more.
@@ -126,8 +146,19 @@ def self_test():
         return f"[ RUN      ] S.{case}\n{text}[{verdict:>9} ] S.{case} (7 ms)\n" if verdict else (
             f"[ RUN      ] S.{case}\n{text}")
 
+    def suite(name, verdict="OK", text="", ends=True):
+        begin = f"[----------] 2 tests from I/{name}\n[ RUN      ] I/{name}.x/p\n{text}"
+        return begin + (f"[{verdict:>9} ] I/{name}.x/p (7 ms)\n[----------] 2 tests from I/{name} (9 ms total)\n\n"
+                        if ends else "")
+
+    suites = {"I/A.*/p": "A", "I/AB.*/p": "AB"}
     failure = "x.cc:1: Failure\nwrong\n"
     tries = [
+        ("suites pass", "run", suite("AB") + suite("A"), ["ok - A", "ok - AB"], []),
+        ("a suite fails", "fail", suite("A", "FAILED ", failure) + suite("AB"),
+         ["ok - AB", "not ok - A # fail: x.cc:1: Failure wrong [ FAILED ] I/A.x/p (7 ms)"], []),
+        ("the process dies in a suite", "fail", suite("A", text="bye\n", ends=False),
+         ["not ok - A # the process ended in it: bye"], ["AB"]),
         ("all pass", "run", ran("a") + "output without an end" + ran("b") + ran("c"),
          ["ok - a", "ok - b", "ok - c"], []),
         ("one is skipped", "run", ran("a") + ran("b", "SKIPPED", "x.cc:1: Skipped\nwhy\n") + ran("c"),
@@ -154,7 +185,7 @@ def self_test():
         xml.SubElement(case, "system-out").text = output
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            failed, again = report_group(case, members)
+            failed, again = report_group(case, suites if "I/" in output else members)
         lines = [line for line in printed.getvalue().splitlines() if not line.startswith(" ")]
         good = (sorted(lines) == sorted(wanted) and again == wanted_again
                 and failed == sum(line.startswith("not ok") for line in lines))

@@ -5,13 +5,15 @@ usage: ci/suites.py FOLDER <LIST
        ci/suites.py --self-test
 
 LIST is what `ctest --show-only=json-v1` prints. FOLDER/CTestTestfile.cmake then holds the same tests for
-another ctest, in which up to CASES cases of a suite are one test, and FOLDER/groups.json says which:
+another ctest, in which up to CASES cases of a suite are one test, and so are up to SUITES whole suites with
+the label `shared`. FOLDER/groups.json says which; a suite is S.*/P for GoogleTest:
 
-  {NAME OF THE GROUP: {NAME OF A CASE FOR GOOGLETEST: ITS NAME FOR CTEST, ...}, ...}
+  {NAME OF THE GROUP: {NAME OF A CASE OR SUITE FOR GOOGLETEST: ITS NAME FOR CTEST, ...}, ...}
 
 Starting a program costs more than most cases do: with AddressSanitizer 0.15 s of processor, of which a
-case of the conformance suite needs 0.03 s. A case with the label `alone` keeps a process of its own, and
-so does what is no single case of GoogleTest. ci/ctest_report.py tells the verdict of each case.
+case of the conformance suite needs 0.03 s; in an emulator a process of that suite takes two seconds to start,
+warm up and look at its device. A case with the label `alone` keeps a process of its own, and so does what is
+no single case of GoogleTest. ci/ctest_report.py tells the verdict of each case.
 """
 
 import json
@@ -23,6 +25,7 @@ import sys
 import checks
 
 CASES = 12
+SUITES = 5
 LONGEST_S = 600
 # A limit ends what hangs; it says nothing of how fast a test is. Where a sanitizer slows all of them, the
 # environment says how many times as long they may take.
@@ -50,10 +53,22 @@ def case_of(test):
     return filters[0]
 
 
+def suite_of(test):
+    """The suite that this test runs, as GoogleTest's expression; None if it may not share a process."""
+    properties = properties_of(test)
+    if "shared" not in properties.get("LABELS", []) or not set(properties) <= TOGETHER | {"RUN_SERIAL"}:
+        return None
+    filters = [word[15:] for word in test.get("command", []) if word.startswith("--gtest_filter=")]
+    return filters[0] if len(filters) == 1 and re.fullmatch(r"[\w/]+\.\*/\w+", filters[0]) else None
+
+
 def group_key(test, case):
-    """Cases with the same one may share a process: program, properties, suite and parameter."""
+    """Cases with the same one may share a process: program, properties, suite and parameter. Whole suites: all
+    but the suite."""
     suite, _, name = case.partition(".")
     parameter = name.partition("/")[2]
+    if name.startswith("*/"):
+        suite = suite.partition("/")[0] + "/*"
     rest = [word for word in test["command"] if not word.startswith("--gtest_filter=")]
     properties = {name: value for name, value in properties_of(test).items() if name not in OWN}
     return json.dumps([rest, properties, suite, parameter], sort_keys=True)
@@ -84,14 +99,15 @@ def grouped(tests):
     """(lines of a CTestTestfile.cmake, groups) for what CTest has listed."""
     lines, groups, members = [], {}, {}
     for test in tests:
-        case = case_of(test)
+        case = case_of(test) or suite_of(test)
         if case is None:
             lines += test_lines(test["name"], test.get("command", ["there-is-no-program"]),
                                 {"COST": PROGRAM_COST, **properties_of(test)})
         else:
             members.setdefault(group_key(test, case), []).append((case, test))
     for cases in members.values():
-        parts = -(-len(cases) // CASES)
+        whole = ".*/" in cases[0][0]
+        parts = -(-len(cases) // (SUITES if whole else CASES))
         for part in range(parts):
             chosen = cases[part::parts]  # neighbours are alike: each part gets some of the slow ones
             if len(chosen) == 1:
@@ -100,6 +116,8 @@ def grouped(tests):
                 continue
             first = chosen[0][1]
             suite, _, name = chosen[0][0].partition(".")
+            if whole:
+                suite = suite.partition("/")[0]
             group = "/".join([suite, *name.split("/")[1:]]) + (f" {part + 1}" if parts > 1 else "")
             while group in groups:
                 group += "'"
@@ -109,15 +127,16 @@ def grouped(tests):
             properties = {each: value for each, value in properties_of(first).items()
                           if each != "SKIP_REGULAR_EXPRESSION"}
             properties["COST"] = len(chosen) + max(properties_of(test).get("COST", 0) for _, test in chosen)
-            properties["TIMEOUT"] = min(LONGEST_S, sum(
-                properties_of(test).get("TIMEOUT", LONGEST_S) for _, test in chosen))
+            longest = sum(properties_of(test).get("TIMEOUT", LONGEST_S) for _, test in chosen)
+            properties["TIMEOUT"] = longest if whole else min(LONGEST_S, longest)
             lines += test_lines(group, command, properties)
     return lines, groups
 
 
 def self_test():
     def test(case, labels="native", program="/p", **more):
-        properties = {"LABELS": [labels], "TIMEOUT": 120.0, "ENVIRONMENT": ["A=1", "B=2"],
+        labels = labels if isinstance(labels, list) else [labels]
+        properties = {"LABELS": labels, "TIMEOUT": 120.0, "ENVIRONMENT": ["A=1", "B=2"],
                       "SKIP_REGULAR_EXPRESSION": ["x"], **more}
         return {"name": f"name of {case}",
                 "command": [program, f"--gtest_filter={case}", "--gtest_also_run_disabled_tests"],
@@ -148,6 +167,13 @@ def self_test():
     lines = test_lines("T", ["/p"], {"TIMEOUT": 20.0, "LABELS": ["a"]})
     failed += checks.verdict(f"TIMEOUT [==[{20 * TIMES:g}]==]" in lines[1], "suites: limits of time are multiplied", lines[1])
     check("not what is more than a case", [test("S.*"), test("S.*"), test("S.a:S.b")], [])
+    shared = [test(f"I/S{number}.*/rdma", ["rxe", "shared"], RUN_SERIAL=True) for number in range(3)]
+    check("whole suites share a process", shared + [test("I/T.*/rdma", RUN_SERIAL=True)],
+          [["I/S0.*/rdma", "I/S1.*/rdma", "I/S2.*/rdma"]])
+    check("not with another environment", shared[:1] + [test("I/U.*/rdma", ["rxe", "shared"], ENVIRONMENT=["A=2"])], [])
+    lines = grouped(shared)[0]
+    failed += checks.verdict(any("RUN_SERIAL" in line and "TIMEOUT [==[" + f"{360 * TIMES:g}" in line for line in lines)
+                             and any("[==[I/rdma]==]" in line for line in lines), "suites: as long as all of them", lines)
     many = [test(f"S.c{number}") for number in range(CASES + 1)]
     check("many are several groups, and each is in one of them", many,
           sorted([sorted(f"S.c{n}" for n in range(0, CASES + 1, 2)),
