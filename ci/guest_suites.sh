@@ -37,7 +37,7 @@ esac
 rest='^(apps\.|Protection/|Fault/(Memlock|WarmRestart)'
 rest+='|Verbs(Api|Connection|Device|Examples|Loopback|Memory|Overrun|Perftest|Process|Transport|TwoGuests)\.'
 rest+='|Conformance/(Administration|AdministrationRight|AsyncQueueLoss|Auth|Batch|BatchNotify|Buffer'
-rest+='|ClientLoss|ClientPause|Control|Descriptors|Error|Extent|Lapse|Leaving|Lifecycle|Lock|Misuse|Pattern'
+rest+='|ClientLoss|Descriptors|Error|Extent|Lapse|Leaving|Lifecycle|Lock|Misuse|Pattern'
 rest+='|PausedHolder|PausedServer|Pieces|Removal|Resize|Series|ServerLoss|ServerReturn|ServerStop'
 rest+='|SharedSessions)Test/)'
 case $part in
