@@ -164,6 +164,33 @@ TEST_P(AsyncPlacesTest, SyncWaitInATaskOfAnExecutorIsDrivenByAPoller) {
   EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 5U);
 }
 
+/// Of the tasks that outlive run(), one is in flight, one waits in line, and a poller drives the
+/// third one's operation.
+TEST_P(AsyncPlacesTest, TasksThatOutliveTheTaskOfAnExecutorGoOn) {
+  const Region region = make_region();
+  AsyncQueue queue = region.async_queue({.depth = 1}).value();
+  std::atomic<std::size_t> ended{0};
+  std::vector<Task<Status>> outside;
+  outside.push_back(add_many(region.async(), 3));
+  outside.push_back(add_many(region.async(), 3));
+  outside.push_back(add_many(queue.async(), 3));
+  const auto begin = [&]() -> Task<Status> {
+    for (Task<Status>& task : outside) {
+      task.on_end({.tell = [](void* count, std::size_t) noexcept -> std::coroutine_handle<> {
+                     static_cast<std::atomic<std::size_t>*>(count)->fetch_add(1);
+                     return std::noop_coroutine();
+                   },
+                   .receiver = &ended});
+      task.start();
+    }
+    co_return Status{};
+  };
+  EXPECT_TRUE(ok(Executor{{.depth = 1}}.run(begin())));
+  ASSERT_TRUE(eventually([&] { return ended.load() == outside.size(); }));
+  for (Task<Status>& task : outside) EXPECT_TRUE(ok(task.result()));
+  EXPECT_EQ(region.fetch_add(ByteOffset{0}, 0).value(), 9U);
+}
+
 REMORA_CONFORMANCE(AsyncPlacesTest);
 
 }  // namespace

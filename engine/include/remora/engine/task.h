@@ -95,14 +95,20 @@ class TaskWait {
   ExecutorCore* const outer_;  ///< of this thread, or null
 };
 
-/// The result of a task without a coroutine: kClosed if a T can be made from an Error. Otherwise
-/// there is no T to return, and std::terminate() ends the program.
+/// The result of a task that did not run: `why` if a T can be made from an Error. Otherwise there
+/// is no T to return, and std::terminate() ends the program.
 template <typename T>
-T end_of_empty_task() noexcept {
+T end_without_result([[maybe_unused]] const Error& why) noexcept {
   if constexpr (std::is_convertible_v<Error, T>)
-    return Error{Code::kClosed, "task"}.with_subject("this task was moved from");
+    return Error{why};
   else
     std::terminate();
+}
+/// The result of a task without a coroutine: kClosed.
+template <typename T>
+T end_of_empty_task() noexcept {
+  return end_without_result<T>(
+      Error{Code::kClosed, "task"}.with_subject("this task was moved from"));
 }
 
 }  // namespace detail

@@ -84,8 +84,7 @@ Status AsyncCore::begin(AsyncOperation& operation) noexcept {
   if (operation.request_.is_group())
     if (const Status sound = check_group(operation.request_); !sound) return sound;
   AsyncRecord* taken_record = nullptr;
-  if (waiting_.load(std::memory_order_relaxed) == 0)
-    taken_record = take_records(operation.request_.places());
+  if (!has_line()) taken_record = take_records(operation.request_.places());
   if (taken_record == nullptr) {
     wait_in_line(operation);
     return {};
@@ -183,7 +182,7 @@ void AsyncCore::wait_in_line(AsyncOperation& operation) noexcept {
 /// Submits operations in line while there are free records. Runs in any thread, also in one that
 /// does not resume these coroutines: an operation that cannot be submitted is handed over.
 void AsyncCore::submit_from_line() noexcept {
-  if (waiting_.load(std::memory_order_relaxed) == 0) return;
+  if (!has_line()) return;
   Deadline until;
   bool stopped = false;
   while (AsyncRecord* const record = take_first_in_line(until, stopped)) {
@@ -244,19 +243,6 @@ void AsyncCore::forget(AsyncOperation& operation) noexcept {
   AsyncOperation* expected = &operation;
   (void)operation.record_->operation.compare_exchange_strong(
       expected, nullptr, std::memory_order_acq_rel, std::memory_order_relaxed);
-}
-
-void AsyncCore::forget_all() noexcept {
-  for (AsyncRecord& record : records_)
-    if (AsyncOperation* const operation = record.operation.exchange(nullptr))
-      operation->taken_by_ = nullptr;
-  const MutexLock lock{mutex_};
-  while (first_ != nullptr) {
-    const AsyncRequest::Waited waited{first_->request_};
-    first_->request_.end_wait();
-    first_->taken_by_ = nullptr;
-    (void)leave_line(*first_);
-  }
 }
 
 AsyncOperation::AsyncOperation(const AsyncRegion& in, AsyncRequest&& request) noexcept

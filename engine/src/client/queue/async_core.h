@@ -60,6 +60,10 @@ class AsyncCore {
   /// Called when the frame of an operation that was taken is destroyed before its coroutine is
   /// resumed.
   void forget(AsyncOperation& operation) noexcept;
+  /// Whether operations wait for a record.
+  [[nodiscard]] bool has_line() const noexcept {
+    return waiting_.load(std::memory_order_relaxed) != 0;
+  }
 
  protected:
   /// `deadline`: the time that an operation has, from its co_await on. `belongs_to_region`: the
@@ -84,8 +88,6 @@ class AsyncCore {
   /// thread where the coroutine is to be resumed.
   void resume(AsyncRecord& record) noexcept;
   [[nodiscard]] std::span<AsyncRecord> records() noexcept { return records_; }
-  /// Ends the connection to all frames: this queue resumes none of their coroutines.
-  void forget_all() noexcept;
 
  private:
   void move_into(AsyncRecord& record, AsyncOperation& operation) noexcept;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <exception>
 #include <new>
 #include <poll.h>
@@ -41,6 +42,7 @@ Result<ExecutorQueue*> ExecutorCore::queue_of(const std::shared_ptr<RegionGrant>
   try {
     auto queue = ExecutorQueue::create(region, depth_, ready_);
     if (!queue) return queue.error();
+    reserve_waits(queues_.size() + 1);
     queues_.push_back(std::move(*queue));
     return queues_.back().get();
   } catch (const std::bad_alloc&) {
@@ -53,10 +55,17 @@ Result<std::shared_ptr<CoroutineInbox>> ExecutorCore::inbox() noexcept {
   try {
     auto made = std::make_shared<CoroutineInbox>();
     if (!made->open()) return Error{Code::kSystem, "eventfd"}.with_errno(errno);
+    reserve_waits(queues_.size());
     return inbox_ = std::move(made);
   } catch (const std::bad_alloc&) {
     return Error{Code::kOutOfMemory, "co_await"};
   }
+}
+
+/// Room for each queue and the inbox, so that waiting allocates nothing.
+void ExecutorCore::reserve_waits(std::size_t queues) {
+  busy_.reserve(queues);
+  events_.reserve(queues + 1);
 }
 
 /// A task has called fork(2), and this is the child: the operations that it awaits belong to the
@@ -68,7 +77,7 @@ void ExecutorCore::end_all_in_child() noexcept {
 
 /// Submits the awaited operations and takes those that have ended. Returns whether a coroutine may
 /// be resumed, or was resumed by the inbox.
-bool ExecutorCore::poll() {
+bool ExecutorCore::poll() noexcept {
   const bool any = inbox_ != nullptr && inbox_->run_all() != 0;
   // Also after jobs of the inbox, so that an inbox that other threads keep filling does not delay
   // the regions.
@@ -76,49 +85,89 @@ bool ExecutorCore::poll() {
   return any || !ready_.empty();
 }
 
-void ExecutorCore::wait_for_any() {
-  std::vector<ExecutorQueue*> busy;
+void ExecutorCore::wait_for_any() noexcept {
+  busy_.clear();
+  events_.clear();
   for (const auto& queue : queues_)
-    if (queue->busy()) busy.push_back(queue.get());
+    if (queue->busy()) busy_.push_back(queue.get());
   const bool inbox = inbox_ != nullptr && inbox_->awaited();
-  if (busy.empty() && !inbox) std::terminate();  // no event would ever resume the task
-  if (busy.size() == 1 && !inbox) return busy.front()->wait_for_one();
-  for (int i = 0; i < kPollRounds && !busy.empty(); ++i)
+  if (busy_.empty() && !inbox) {
+    std::fputs(
+        "remora: Executor::run(): its task waits, and no operation is in flight that could resume "
+        "it: await only operations, control calls and tasks of this executor\n",
+        stderr);
+    std::terminate();
+  }
+  if (busy_.size() == 1 && !inbox) return busy_.front()->wait_for_one();
+  for (int i = 0; i < kPollRounds && !busy_.empty(); ++i)
     if (poll()) return;
-  std::vector<pollfd> events;
   if (inbox) {
-    events.push_back({.fd = inbox_->event_fd(), .events = POLLIN, .revents = 0});
+    events_.push_back({.fd = inbox_->event_fd(), .events = POLLIN, .revents = 0});
     if (inbox_->run_and_arm() != 0) return;
   }
   Deadline earliest =
-      busy.empty() ? Deadline::max() : Clock::now() + std::chrono::milliseconds{100};
-  for (ExecutorQueue* const each : busy) {
+      busy_.empty() ? Deadline::max() : Clock::now() + std::chrono::milliseconds{100};
+  for (ExecutorQueue* const each : busy_) {
     earliest = std::min(earliest, each->queue().next_deadline());
     auto descriptor = each->queue().event_fd();
     // Without a descriptor, the other descriptors and the timeout wake the thread.
-    if (descriptor) events.push_back({.fd = *descriptor, .events = POLLIN, .revents = 0});
+    if (descriptor) events_.push_back({.fd = *descriptor, .events = POLLIN, .revents = 0});
   }
   // Each progress() asks for the next event, so a completion between it and the sleep wakes the
   // thread.
-  for (ExecutorQueue* const each : busy) each->progress();
+  for (ExecutorQueue* const each : busy_) each->progress();
   if (!ready_.empty()) return;
-  ::poll(events.data(), events.size(), milliseconds_until(earliest) + 1);
-  for (ExecutorQueue* const each : busy) each->progress();
+  ::poll(events_.data(), events_.size(), milliseconds_until(earliest) + 1);
+  for (ExecutorQueue* const each : busy_) each->progress();
 }
 
-void ExecutorCore::drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*)) {
-  const Current current{*this};
-  start(task);
-  while (!ended(task)) {
-    if (process_ != this_process()) [[unlikely]]
-      end_all_in_child();
-    if (ready_.empty() && !poll()) wait_for_any();
-    // Coroutines that become ready meanwhile are resumed after the operations that they await were
-    // submitted.
-    for (std::size_t left = ready_.size(); left != 0 && !ended(task); --left) ready_.run_first();
+/// Returns when a coroutine may be resumed, or the inbox has resumed one.
+void ExecutorCore::wait_until_ready() noexcept {
+  if (process_ != this_process()) [[unlikely]]
+    end_all_in_child();
+  if (ready_.empty() && !poll()) wait_for_any();
+}
+
+bool ExecutorCore::any_in_flight() const noexcept {
+  return std::any_of(queues_.begin(), queues_.end(),
+                     [](const auto& queue) { return queue->busy() || queue->has_line(); });
+}
+
+/// The task has ended. A coroutine that it began, and that lives elsewhere, may still await an
+/// operation in this executor: it is resumed here, when that has ended. What it awaits then finds
+/// this thread outside of run(). `process`: in which run() began.
+void ExecutorCore::resume_what_is_left(std::uint32_t process) noexcept {
+  if (process_ != this_process()) [[unlikely]]
+    end_all_in_child();
+  // In a child of fork(2) the operations that its parent's pollers drive do not end.
+  const auto inbox_awaited = [&] {
+    return inbox_ != nullptr && inbox_->awaited() && process == this_process();
+  };
+  while (!ready_.empty() || any_in_flight() || inbox_awaited()) {
+    wait_until_ready();
+    while (!ready_.empty()) ready_.run_first();
   }
-  ready_.clear();
+}
+
+Status ExecutorCore::drive(bool (*ended)(void*) noexcept, void* task,
+                           void (*start)(void*)) noexcept {
+  if (running_.exchange(true, std::memory_order_acquire))
+    return Error{Code::kBusy, "run"}.with_subject("this executor runs another task");
+  const std::uint32_t process = this_process();
+  {
+    const Current current{*this};
+    start(task);
+    while (!ended(task)) {
+      wait_until_ready();
+      // Coroutines that become ready meanwhile are resumed after the operations that they await
+      // were submitted.
+      for (std::size_t left = ready_.size(); left != 0 && !ended(task); --left) ready_.run_first();
+    }
+  }
+  resume_what_is_left(process);
   queues_.clear();
+  running_.store(false, std::memory_order_release);
+  return {};
 }
 
 }  // namespace remora::detail
@@ -134,9 +183,9 @@ Executor::~Executor() = default;
 
 /// An Executor that a parent process made outside of run() has no state of the parent except the
 /// depth.
-void Executor::drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*)) {
+Status Executor::drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*)) {
   if (core_ == nullptr) core_ = std::make_unique<ExecutorCore>(core_.pointer()->depth());
-  core_->drive(ended, task, start);
+  return core_->drive(ended, task, start);
 }
 
 }  // namespace remora

@@ -3,9 +3,11 @@
 /// The state of an Executor: a queue for each region in use, and the ended operations whose
 /// coroutines have not been resumed yet.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <poll.h>
 #include <vector>
 
 #include <remora/engine/executor.h>
@@ -18,12 +20,13 @@
 
 namespace remora::detail {
 
-/// Owned by an Executor. Used only by the thread that calls run().
+/// Owned by an Executor. Used only by the thread that calls run(), except drive().
 class ExecutorCore {
  public:
   explicit ExecutorCore(std::size_t depth) noexcept : depth_{depth} {}
 
-  /// The ExecutorCore whose run() this thread is in, or null.
+  /// The ExecutorCore whose run() this thread is in, or null. It is a property of the thread and
+  /// not of the awaiting coroutine, whose type may be the application's own: see decisions.md.
   [[nodiscard]] static ExecutorCore* current() noexcept;
   /// Makes `core` the current one of this thread; returns the one before.
   static ExecutorCore* set_current(ExecutorCore* core) noexcept;
@@ -35,19 +38,28 @@ class ExecutorCore {
   /// kOutOfMemory.
   Result<std::shared_ptr<CoroutineInbox>> inbox() noexcept;
 
-  void drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*));
+  /// See Executor::run(). Errors: kBusy (it runs a task already).
+  Status drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*)) noexcept;
   [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
 
  private:
   void end_all_in_child() noexcept;
-  bool poll();
-  void wait_for_any();
+  void reserve_waits(std::size_t queues);
+  bool poll() noexcept;
+  void wait_for_any() noexcept;
+  void wait_until_ready() noexcept;
+  void resume_what_is_left(std::uint32_t process) noexcept;
+  [[nodiscard]] bool any_in_flight() const noexcept;
 
   const std::size_t depth_;
+  std::atomic<bool> running_{false};
   std::shared_ptr<CoroutineInbox> inbox_;  ///< made by the first call of inbox()
   std::uint32_t process_ = made_here();
   ResumableList ready_;
   std::vector<std::unique_ptr<ExecutorQueue>> queues_;
+  /// Of wait_for_any(); reserve_waits() makes the room.
+  std::vector<ExecutorQueue*> busy_;
+  std::vector<pollfd> events_;
 };
 
 }  // namespace remora::detail

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "base/closed.h"
 #include "client/region/region_grant.h"
 #include "client/services/engine_services.h"
@@ -30,10 +32,7 @@ ExecutorQueue::ExecutorQueue(const std::shared_ptr<RegionGrant>& region,
       ready_{ready} {}
 
 ExecutorQueue::~ExecutorQueue() {
-  forget_all();
-  // No completion of these will be taken. Until the queue has gone, its table names their memory.
-  for (AsyncRecord& record : records())
-    if (record.in_flight) record.request.end_wait();
+  REMORA_ASSERT(!busy() && !has_line(), "a queue of an executor goes when nothing is in flight");
 }
 
 /// The queue has room, since it has as many places as there are records. Its deadline begins in

@@ -23,7 +23,7 @@ class ExecutorQueue final : public AsyncCore {
                                                        std::size_t depth, ResumableList& ready);
   ExecutorQueue(const std::shared_ptr<RegionGrant>& region, std::unique_ptr<QueueCore> queue,
                 std::size_t depth, ResumableList& ready);
-  /// Waits for the operations in flight, and resumes no coroutine.
+  /// Only when no operation is in flight, or waits in line.
   ~ExecutorQueue() override;
 
   [[nodiscard]] bool is_for(const std::shared_ptr<RegionGrant>& region) const noexcept {

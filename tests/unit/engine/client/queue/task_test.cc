@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <remora/engine/executor.h>
 #include <remora/engine/task.h>
 
 namespace remora::detail {
@@ -97,6 +98,28 @@ TEST(Scope, StartsNoTaskAfterAStopWasRequested) {
   ASSERT_TRUE(all.done());
   EXPECT_EQ(all.result().error().code(), Code::kCancelled);
   EXPECT_TRUE(gate.waiters.empty());
+}
+
+TEST(Executor, RefusesASecondTaskWhileItRunsOne) {
+  Executor executor;
+  bool began = false;
+  const auto set = [](bool& flag) -> Task<Status> {
+    flag = true;
+    co_return Status{};
+  };
+  const auto nested = [&]() -> Task<Status> {
+    EXPECT_EQ(executor.run(set(began)).error().code(), Code::kBusy);
+    co_return Status{};
+  };
+  EXPECT_TRUE(executor.run(nested()).ok());
+  EXPECT_FALSE(began);
+  EXPECT_TRUE(executor.run(set(began)).ok());
+  EXPECT_TRUE(began);
+}
+
+TEST(ExecutorDeathTest, TaskThatNothingResumesEndsTheProgramWithTheReason) {
+  Gate gate;
+  EXPECT_DEATH((void)Executor{}.run(pass(gate, {})), "no operation is in flight that could resume");
 }
 
 }  // namespace
