@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/start_thread.h>
 
 namespace remora::log {
@@ -121,6 +122,7 @@ void LogSinkQueue::run() noexcept {
   while (!lines_.empty()) {
     const Line line = std::move(lines_.front());
     lines_.pop_front();
+    REMORA_ASSERT(line.bytes() <= queued_bytes_ && done_ < taken_, "each line was counted");
     queued_bytes_ -= line.bytes();
     hand_over(line);
     ++done_;

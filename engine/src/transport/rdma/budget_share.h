@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/result.h>
 
 #include "transport/rdma/budget.h"
@@ -27,7 +28,10 @@ class BudgetShare {
   BudgetShare& operator=(BudgetShare&& other) noexcept;
   ~BudgetShare() { give_back(); }
   /// From now on this share also gives back `more`, which is of the same budget.
-  void join(BudgetShare more) noexcept { count_ += std::exchange(more.count_, 0); }
+  void join(BudgetShare more) noexcept {
+    REMORA_ASSERT(budget_ == more.budget_, "only shares of one budget are joined");
+    count_ += std::exchange(more.count_, 0);
+  }
   /// `count` of them will never be given back: they stay counted.
   void lose(std::uint64_t count) noexcept { count_ -= std::min(count_, count); }
 

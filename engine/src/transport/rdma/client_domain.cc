@@ -5,6 +5,7 @@
 #include <sstream>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/owned.h>
 
 #include "base/log.h"
@@ -118,6 +119,7 @@ Status ClientDomain::arrive(const verbs::Device& device) {
   std::string before;
   {
     const remora::detail::MutexLock lock{mutex_};
+    REMORA_ASSERT(domain_.empty(), "a device arrives when the one before has left");
     before = std::exchange(device_, name);
     domain_ = *made;
     events_ = std::move(*events);

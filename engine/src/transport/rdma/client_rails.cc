@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "base/log.h"
 #include "base/placement.h"
 #include "transport/rdma/device_addresses.h"
@@ -244,6 +246,7 @@ void ClientRails::take_turns() {
   std::vector<std::string> homes;
   for (const RailAddress& each : homes_) homes.push_back(each.address);
   turns_ = rails_of_lanes(homes, addresses);
+  REMORA_ASSERT(!turns_.empty(), "a session has a rail");
   for (std::size_t& rail : turns_) rail = numbers[rail];
 }
 

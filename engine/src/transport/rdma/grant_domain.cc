@@ -133,6 +133,8 @@ Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, v
   const remora::detail::MutexLock lock{mutex_};
   Use& use = uses_.at(&entry);
   auto node = entries_.extract(use.place);
+  REMORA_ASSERT(node.key().addresses.size() == entry.extents.size(),
+                "a registration has an address for each stretch of its memory");
   for (std::size_t i = 0; i < entry.extents.size(); ++i)
     node.key().addresses[i] = entry.extents[i].remote_address;
   use.place = entries_.insert(std::move(node));
@@ -203,6 +205,7 @@ Status GrantDomain::release(const std::shared_ptr<Entry>& entry) noexcept {
     REMORA_ASSERT(use != uses_.end() && use->second.holders > 0,
                   "each grant releases its registration once");
     if (--use->second.holders > 0) return {};
+    REMORA_ASSERT(use->second.place->second == entry, "a registration knows its place");
     // From here on acquire() makes a new entry.
     entries_.erase(use->second.place);
     uses_.erase(use);

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "base/parallel_steps.h"
 
 namespace remora::transport::rdma {
@@ -43,7 +45,10 @@ Result<std::vector<verbs::MemoryRegion>> register_all(
   if (steps.stopped) return Error{Code::kCancelled, "register the pool"};
   std::vector<verbs::MemoryRegion> registered;
   registered.reserve(pieces.size());
-  for (std::optional<verbs::MemoryRegion>& each : made) registered.push_back(std::move(*each));
+  for (std::optional<verbs::MemoryRegion>& each : made) {
+    REMORA_ASSERT(each.has_value(), "a run without a failure has registered each piece");
+    registered.push_back(std::move(*each));
+  }
   return registered;
 }
 

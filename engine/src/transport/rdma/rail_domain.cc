@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/owned.h>
 
 namespace remora::transport::rdma {
@@ -19,6 +20,7 @@ struct RailDomain::Memory {
   /// Registers with a device, unless that is done already. Errors: those of
   /// ClientDomain::register_bytes().
   Status register_with(ClientDomain& device, std::size_t column) {
+    REMORA_ASSERT(column < parts.size(), "a device has a column of the table");
     auto& part = parts[column];
     if (part != nullptr && part->lost()) part.reset();
     if (part == nullptr) {
@@ -87,6 +89,7 @@ Result<std::size_t> RailDomain::add(const std::shared_ptr<ClientDomain>& device)
     if (column == kMaxDevices)
       return Error{Code::kLimitExceeded, "devices of rails"}.with_limit(column + 1, kMaxDevices);
     if (column == devices_.size()) devices_.push_back({.domain = device});
+    REMORA_ASSERT(devices_[column].arrivals <= arrivals, "arrivals are counted upwards");
     if (devices_[column].arrivals == arrivals) return column;
   }
   std::erase_if(memories_, [](const auto& weak) { return weak.expired(); });

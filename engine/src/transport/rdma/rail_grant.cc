@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "transport/rdma/grant_domain.h"
 
 namespace remora::transport::rdma {
@@ -65,7 +67,10 @@ std::vector<WireExtent> RailGrant::extents() const {
 
 std::uint32_t RailGrant::key_on(const verbs::Device& device, std::size_t extent) const noexcept {
   for (const Part& each : parts_)
-    if (each.device == device) return each.memory[extent].rkey();
+    if (each.device == device) {
+      REMORA_ASSERT(extent < each.memory.size(), "each extent is registered on each device");
+      return each.memory[extent].rkey();
+    }
   return 0;
 }
 

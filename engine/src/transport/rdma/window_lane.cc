@@ -58,6 +58,7 @@ Result<std::vector<std::uint32_t>> WindowLane::bind(Owner owner,
     }
     at = bound_.emplace(owner, std::move(*windows)).first;
   }
+  REMORA_ASSERT(at->second.size() == stretches.size(), "each stretch of a grant has a window");
   std::vector<std::uint32_t> keys;
   keys.reserve(at->second.size());
   for (const verbs::MemoryWindow& window : at->second) keys.push_back(window.rkey());

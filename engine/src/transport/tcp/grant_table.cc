@@ -48,7 +48,8 @@ Status GrantTable::add_as(std::uint32_t key, const GrantedExtent& extent) {
                                                                             kMaxNamedExtents);
   while (slots_.size() <= index) add_slot();
   if (slots_[index].used) return Error{Code::kInvalidArgument, "key of another extent"};
-  std::erase(free_, static_cast<std::uint32_t>(index));
+  const std::size_t erased = std::erase(free_, static_cast<std::uint32_t>(index));
+  REMORA_ASSERT(erased == 1, "a slot that is not in use is on the free list once");
   slots_[index] = {.extent = extent, .key = key, .used = true};
   return {};
 }
@@ -57,6 +58,7 @@ void GrantTable::remove(std::uint32_t key) noexcept {
   const std::size_t index = key >> kGenerationBits;
   if (index >= slots_.size() || !slots_[index].used || slots_[index].key != key) return;
   slots_[index] = {.extent = {}, .key = key_of(index, key + 1)};
+  REMORA_ASSERT(free_.size() < slots_.size(), "a slot is on the free list once");
   free_.push_back(static_cast<std::uint32_t>(index));  // the vector has held as many before
 }
 

@@ -7,6 +7,8 @@
 #include <span>
 #include <sys/socket.h>
 
+#include <remora/assert.h>
+
 #include "base/crc32c.h"
 
 namespace remora::transport::tcp {
@@ -70,6 +72,7 @@ ssize_t IncomingAnswers::receive_staged() noexcept {
 
 ssize_t IncomingAnswers::receive_scattered() noexcept {
   if (part_count_ == 0) plan();
+  REMORA_ASSERT_HOT(part_count_ != 0, "an answer that is awaited has a place");
   msghdr scattered{};
   scattered.msg_iov = parts_.data();
   scattered.msg_iovlen = part_count_;
@@ -124,6 +127,7 @@ std::size_t IncomingAnswers::take_good(const std::byte* staged, std::size_t leng
 /// Handles the bytes of one receive.
 void IncomingAnswers::take(std::size_t received) noexcept {
   part_count_ = 0;
+  REMORA_ASSERT(received <= awaited_bytes_, "no more bytes are received than are awaited");
   awaited_bytes_ -= received;
   const std::byte* at = buffer_.get();
   if (staged_ == 0 && !header_taken_) {
@@ -153,6 +157,7 @@ void IncomingAnswers::take(std::size_t received) noexcept {
       if (straight_got_ < payload) return;
       header_taken_ = false;
       straight_got_ = 0;
+      REMORA_ASSERT_HOT(awaited_straight_ != 0, "each answer that goes straight was counted");
       --awaited_straight_;
     }
     const std::uint64_t done = requests_.expected() + 1;

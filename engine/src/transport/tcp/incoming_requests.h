@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <sys/types.h>
 
+#include <remora/assert.h>
+
 #include "base/page_buffer.h"
 #include "transport/tcp/wire.h"
 
@@ -37,7 +39,10 @@ class IncomingRequests {
   [[nodiscard]] std::size_t buffered_bytes() const noexcept { return end_ - begin_; }
   [[nodiscard]] const std::byte* next() const noexcept { return buffer_.data() + begin_; }
   /// `length` of them have been served.
-  void skip(std::size_t length) noexcept { begin_ += length; }
+  void skip(std::size_t length) noexcept {
+    REMORA_ASSERT_HOT(length <= buffered_bytes(), "only bytes that were received are skipped");
+    begin_ += length;
+  }
   /// Whether half of the bytes that the last receive left in the buffer has been served. True once.
   [[nodiscard]] bool passes_half() noexcept {
     if (begin_ < half_) return false;
@@ -55,6 +60,7 @@ class IncomingRequests {
 
   /// The next `left` bytes belong to the write, and are received into `memory`.
   void begin_write(const RequestHeader& request, std::byte* memory, std::uint32_t left) noexcept {
+    REMORA_ASSERT_HOT(!in_write() && left != 0, "a write begins when the one before is complete");
     write_ = request;
     target_ = memory;
     target_left_ = left;
@@ -64,6 +70,7 @@ class IncomingRequests {
   [[nodiscard]] std::uint32_t write_left_bytes() const noexcept { return target_left_; }
   /// All bytes of the write have been received. Returns its header.
   const RequestHeader& end_write() noexcept {
+    REMORA_ASSERT_HOT(in_write() && target_left_ == 0, "only a write that is complete ends");
     target_ = nullptr;
     return write_;
   }

@@ -6,6 +6,8 @@
 #include <sys/epoll.h>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "base/log.h"
 #include "base/spin_pause.h"
 #include "base/thread_clocks.h"
@@ -114,6 +116,7 @@ void IoThread::serve_active(Clock::time_point now) noexcept {
       ++i;
       continue;
     }
+    REMORA_ASSERT(lane->active, "a lane in the list of active lanes is marked so");
     active_[i] = active_.back();
     active_.pop_back();
     lane->active = false;

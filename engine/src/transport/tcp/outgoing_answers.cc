@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include <remora/assert.h>
+
 #include "transport/tcp/region_memory_access.h"
 #include "transport/tcp/socket.h"
 
@@ -29,6 +31,7 @@ bool OutgoingAnswers::reads_by(std::uint32_t key) const noexcept {
 }
 
 OutgoingAnswers::Sent OutgoingAnswers::flush(int socket, bool& moved) noexcept {
+  REMORA_ASSERT(pending() && count_ <= parts_.size(), "only answers of a step are sent");
   std::size_t count = 0;
   std::uint64_t bytes = 0;
   while (first_ + count < count_ && bytes < kMaxStepBytes)

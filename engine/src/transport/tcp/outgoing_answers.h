@@ -8,6 +8,7 @@
 #include <span>
 #include <sys/uio.h>
 
+#include <remora/assert.h>
 #include <remora/result.h>
 
 #include "base/crc32c.h"
@@ -90,6 +91,7 @@ inline void OutgoingAnswers::add(const std::byte* bytes, std::size_t length) noe
     }
   }
   // sendmsg(2) does not write through the vectors it is given.
+  REMORA_ASSERT_HOT(count_ < parts_.size(), "the parts of a step's answers fit");
   parts_[count_++] = {.iov_base = const_cast<std::byte*>(bytes), .iov_len = length};
 }
 
@@ -99,6 +101,7 @@ inline void OutgoingAnswers::answer(const RequestHeader& request,
       status == CompletionStatus::kSuccess ? answer_bytes(request.opcode, request.length_bytes) : 0;
   const std::size_t length =
       AnswerHeader::kWireBytes + (goes_straight(payload_bytes) ? 0 : payload_bytes);
+  REMORA_ASSERT_HOT(length <= size_ - end_, "the answers of a step fit");
   std::byte* const at = buffer_.data() + end_;
   AnswerHeader{.status = status,
                .opcode = request.opcode,
@@ -112,6 +115,7 @@ inline void OutgoingAnswers::answer(const RequestHeader& request,
 
 inline void OutgoingAnswers::answer_read(const RequestHeader& request,
                                          const std::byte* memory) noexcept {
+  REMORA_ASSERT_HOT(read_count_ < reads_.size(), "the reads of a step fit");
   reads_[read_count_++] = {memory, request.length_bytes, request.key};
   answer(request);
   add(memory, request.length_bytes);

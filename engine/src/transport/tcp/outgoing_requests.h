@@ -9,6 +9,8 @@
 #include <sys/uio.h>
 #include <vector>
 
+#include <remora/assert.h>
+
 #include "transport/tcp/wire.h"
 
 namespace remora::transport::tcp {
@@ -67,12 +69,14 @@ inline void OutgoingRequests::add_from(const std::byte* bytes, std::size_t lengt
     parts_.erase(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
+  REMORA_ASSERT_HOT(parts_.size() < parts_.capacity(), "the parts of requests in flight fit");
   // sendmsg(2) does not write through the vectors it is given.
   parts_.push_back({.iov_base = const_cast<std::byte*>(bytes), .iov_len = length});
 }
 
 inline std::byte* OutgoingRequests::add(std::size_t length) noexcept {
   if (end_ + length > size_) compact();
+  REMORA_ASSERT_HOT(end_ + length <= size_, "the headers of requests in flight fit");
   std::byte* const at = buffer_.get() + end_;
   end_ += length;
   if (buffer_is_last_) {

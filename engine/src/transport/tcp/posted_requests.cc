@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <bit>
 
+#include <remora/assert.h>
+
 namespace remora::transport::tcp {
 
 PostedRequests::PostedRequests(std::uint32_t depth)
     : ring_(std::bit_ceil(depth)), mask_{ring_.size() - 1}, results_(ring_.size()) {}
 
 void PostedRequests::fail(std::uint64_t sequence, CompletionStatus status) noexcept {
+  REMORA_ASSERT(!failed_ && sequence <= next_sequence_, "one request of a lane fails, once");
   failed_ = true;
   fault_ = sequence;
   fault_status_ = status;

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include <remora/assert.h>
+
 #include "transport/lane.h"
 #include "transport/tcp/wire.h"
 
@@ -46,10 +48,14 @@ class PostedRequests {
 
   /// Called before at() is filled in for the requests from `first` on.
   void begin_chain(std::uint64_t first) noexcept {
-    if (next_sequence_ == 0) unreported_ = done_end_ = expected_ = first;
+    if (next_sequence_ == 0)
+      unreported_ = done_end_ = expected_ = first;
+    else
+      REMORA_ASSERT_HOT(first == next_sequence_, "requests are posted in their order");
   }
   /// The requests before `end` are filled in.
   void end_chain(std::uint64_t end) noexcept {
+    REMORA_ASSERT_HOT(end - unreported_ <= ring_.size(), "the ring has room for each request");
     next_sequence_ = end;
     expected_ = next_answered(expected_);
   }
@@ -66,6 +72,8 @@ class PostedRequests {
   }
   /// The requests before `end` have succeeded, and the answer of `expected` is the next one.
   void advance(std::uint64_t end, std::uint64_t expected) noexcept {
+    REMORA_ASSERT_HOT(done_end_ <= end && end <= expected && expected <= next_sequence_,
+                      "answers come in the order of their requests");
     done_end_ = end;
     expected_ = expected;
   }

@@ -5,6 +5,8 @@
 #include <sys/eventfd.h>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "transport/tcp/server_lane.h"
 
 namespace remora::transport::tcp {
@@ -158,6 +160,7 @@ void ServedSession::end() noexcept {
 
 void ServedSession::begin_again() noexcept {
   const Exclusive lock{*this};
+  REMORA_ASSERT(ended_ && lanes_.empty(), "a session begins again when its old lanes have gone");
   ended_ = false;
   notices_.clear();  // taken at the end, as far as the application had room
   broken_.store(false, std::memory_order_release);

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <remora/assert.h>
+
 namespace remora::transport::tcp {
 
 /// Counts as one session of a thread as long as it exists. Move-only.
@@ -20,6 +22,7 @@ class ThreadSeat {
   ThreadSeat() = default;
   ThreadSeat(std::shared_ptr<Counts> counts, std::size_t thread) noexcept
       : counts_{std::move(counts)}, thread_{thread} {
+    REMORA_ASSERT(thread_ < counts_->size(), "a seat is at one of the threads");
     (*counts_)[thread_].fetch_add(1, std::memory_order_relaxed);
   }
   ~ThreadSeat() { leave(); }
@@ -40,7 +43,9 @@ class ThreadSeat {
 
  private:
   void leave() noexcept {
-    if (counts_ != nullptr) (*counts_)[thread_].fetch_sub(1, std::memory_order_relaxed);
+    if (counts_ == nullptr) return;
+    const std::size_t before = (*counts_)[thread_].fetch_sub(1, std::memory_order_relaxed);
+    REMORA_ASSERT(before > 0, "a seat is left once");
   }
 
   std::shared_ptr<Counts> counts_;
