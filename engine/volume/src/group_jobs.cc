@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/start_thread.h>
 
 namespace remora::volume::detail {
@@ -14,6 +15,8 @@ Managed<void> GroupJobs::run(std::span<const Job> jobs, std::span<const std::siz
                              std::size_t at_once, Failures& failures) {
   {
     const MutexLock lock{mutex_};
+    REMORA_ASSERT(batch_.failures == nullptr && failures.size() == jobs.size(),
+                  "one batch of jobs runs at a time, with a place for each failure");
     batch_ = {.jobs = jobs, .chosen = chosen, .next = 0, .failures = &failures};
   }
   std::vector<std::thread> helpers;

@@ -22,6 +22,8 @@ Result<Snapshot> GroupKey::read() const {
 
 Status GroupKey::commit(const GroupRecord& next) {
   REMORA_ASSERT(!frozen_, "a frozen group begins no transaction but thaw()");
+  REMORA_ASSERT(next.epoch >= record_.epoch && next.index == record_.index,
+                "the epoch of a group only rises");
   if (claim_->lost()) return claim_->lost_error();
   std::string value = to_json(next);
   const auto committed = claim_->cluster().store().commit(

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <remora/assert.h>
+
 namespace remora::volume::detail {
 
 using remora::detail::MutexLock;
@@ -18,12 +20,14 @@ IntentBitmap::IntentBitmap(std::uint32_t zones, WriteWord write_word)
       write_word_{std::move(write_word)} {}
 
 std::uint64_t IntentBitmap::begin(std::uint32_t index, Word& word, std::uint64_t cleared) {
+  REMORA_ASSERT(!word.in_flight, "one write of a word is in flight at a time");
   word.in_flight = true;
   marked_.set_word(index, marked_.word(index) & ~cleared);
   return marked_.word(index) | word.wanted;
 }
 
 void IntentBitmap::end(std::uint32_t index, Word& word, std::uint64_t value, bool written) {
+  REMORA_ASSERT(word.in_flight, "a write of a word ends once");
   word.in_flight = false;
   if (written) {
     marked_.set_word(index, value);

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/start_thread.h>
 
 #include "mirror_volume.h"
@@ -58,6 +59,8 @@ MirrorQueue::~MirrorQueue() {
       mutex_.assert_held();
       return in_flight_ == 0;
     });
+    REMORA_ASSERT(newest_ == nullptr && runnable_.first == nullptr,
+                  "no operation is left when its queue goes");
     stopped_ = true;
     work_.notify_all();
   }
@@ -74,6 +77,7 @@ Status MirrorQueue::add_thread() {
 /// Call it only while there is room.
 MirrorQueueEntry& MirrorQueue::acquire(VolumeOperation kind, ByteOffset at,
                                        std::uint64_t length_bytes, std::uint64_t tag) noexcept {
+  REMORA_ASSERT(room_.left == free_.count, "a queue has as much room as free places");
   Entry& entry = free_.take_first();
   --room_.left;
   entry.tag = tag;

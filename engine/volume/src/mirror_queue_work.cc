@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "mirror_queue.h"
 #include "mirror_volume.h"
 #include "volume_core.h"
@@ -125,14 +127,19 @@ void MirrorQueue::end_parts(MirrorParts& parts) noexcept {
     Entry& entry = parts.entry(i);
     if (const Status& status = parts.operations()[i].status; !status) entry.fail(status.error());
     // One with parts that were not taken is among the runnable ones: take_parts() ends it.
+    REMORA_ASSERT(entry.parts_left != 0, "a part of an operation ends once");
     if (--entry.parts_left == 0 && entry.cut_bytes == entry.length_bytes) end(entry);
   }
 }
 
 /// Lets those begin that have waited for this operation alone.
 void MirrorQueue::end(Entry& entry) noexcept {
-  for (Entry* each = entry.later; each != nullptr; each = each->later)
-    if (entry.conflicts_with(*each) && --each->blocked_by == 0) runnable_.append(*each);
+  REMORA_ASSERT(in_flight_ != 0, "an operation ends once");
+  for (Entry* each = entry.later; each != nullptr; each = each->later) {
+    if (!entry.conflicts_with(*each)) continue;
+    REMORA_ASSERT(each->blocked_by != 0, "an operation counts the earlier ones that it waits for");
+    if (--each->blocked_by == 0) runnable_.append(*each);
+  }
   if (entry.earlier != nullptr) entry.earlier->later = entry.later;
   if (entry.later != nullptr)
     entry.later->earlier = entry.earlier;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include <remora/assert.h>
 #include <remora/engine/engine_share.h>
 #include <remora/mutex.h>
 #include <remora/result.h>
@@ -54,7 +55,10 @@ class MirrorWriter {
     return groups_[index] != nullptr;
   }
   /// Only if it is open.
-  [[nodiscard]] MirrorGroup& group(std::uint32_t index) const noexcept { return *groups_[index]; }
+  [[nodiscard]] MirrorGroup& group(std::uint32_t index) const noexcept {
+    REMORA_ASSERT(index < groups_.size() && group_open(index), "only an adopted group is used");
+    return *groups_[index];
+  }
   [[nodiscard]] const VolumeClaim& claim() const noexcept { return *claim_; }
   [[nodiscard]] bool lost() const noexcept { return claim_->lost(); }
   /// Whether members may differ after a write of this writer: in no group that is not open.
@@ -67,7 +71,10 @@ class MirrorWriter {
   [[nodiscard]] bool begin_repair() noexcept {
     return !repairing_.exchange(true, std::memory_order_acquire);
   }
-  void end_repair() noexcept { repairing_.store(false, std::memory_order_release); }
+  void end_repair() noexcept {
+    const bool began = repairing_.exchange(false, std::memory_order_release);
+    REMORA_ASSERT(began, "a repair that has begun ends once");
+  }
 
   /// Clears the bitmaps as far as it can, and ends the claim. Operations fail after that.
   Status release();

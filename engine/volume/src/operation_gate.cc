@@ -61,6 +61,7 @@ void OperationGate::park() noexcept {
 
 void OperationGate::unpark() noexcept {
   const MutexLock lock{mutex_};
+  REMORA_ASSERT(parked_ != 0, "an operation that goes on was counted when it was parked");
   --parked_;
 }
 

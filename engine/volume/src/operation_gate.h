@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include <remora/assert.h>
 #include <remora/mutex.h>
 
 namespace remora::volume::detail {
@@ -40,7 +41,9 @@ class OperationGate {
     return enter_later(until);
   }
   void leave() noexcept {
-    if ((state_.fetch_sub(1, std::memory_order_release) & kClosed) != 0) [[unlikely]]
+    const std::uint32_t before = state_.fetch_sub(1, std::memory_order_release);
+    REMORA_ASSERT((before & ~kClosed) != 0, "an operation leaves a gate that it has entered");
+    if ((before & kClosed) != 0) [[unlikely]]
       tell();
   }
   /// Each close() needs an open().

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 
+#include <remora/assert.h>
+
 namespace remora::volume::detail {
 
 /// First in, first out. The entries are chained by `next`, and an entry is in one list at a time.
@@ -21,6 +23,8 @@ struct QueueEntryList {
   }
   /// `before`: the entry before it; null: it is the first.
   void remove(Entry* before, Entry& entry) noexcept {
+    REMORA_ASSERT_HOT(count != 0 && (before == nullptr ? first : before->next) == &entry,
+                      "an entry that is removed is in the list");
     (before == nullptr ? first : before->next) = entry.next;
     if (last == &entry) last = before;
     --count;

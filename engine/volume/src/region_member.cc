@@ -3,6 +3,8 @@
 #include <new>
 #include <utility>
 
+#include <remora/assert.h>
+
 namespace remora::volume::detail {
 
 namespace {
@@ -14,6 +16,7 @@ class RegionLane final : public MemberLane {
   RegionLane(Queue queue, bool flushes) noexcept : queue_{std::move(queue)}, flushes_{flushes} {}
 
   void post(std::span<const MemberWrite> writes) noexcept override {
+    REMORA_ASSERT(writes.size() <= kOperationsMax, "a lane has room for the writes");
     for (const MemberWrite& write : writes) {
       const ByteOffset at{write.offset_bytes};
       if (write.zeroes != 0)
@@ -30,6 +33,7 @@ class RegionLane final : public MemberLane {
   }
 
   void post_reads(std::span<const MemberRead> reads) noexcept override {
+    REMORA_ASSERT(reads.size() <= kOperationsMax, "a lane has room for the reads");
     for (const MemberRead& read : reads)
       queue_.read(ByteOffset{read.offset_bytes}, read.into, kTransfer);
     posted_ = reads.size();

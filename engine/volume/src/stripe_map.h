@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include <remora/assert.h>
 #include <remora/result.h>
 #include <remora/volume/records.h>
 
@@ -52,6 +53,7 @@ class StripeMap {
   /// The place of a byte of the volume; `offset_bytes` must be less than size_bytes().
   [[nodiscard, gnu::always_inline]] Place place_of(std::uint64_t offset_bytes) const noexcept {
     // 32-bit divisions, which take a third of the time of 64-bit ones: of() bounds the units.
+    REMORA_ASSERT_HOT(offset_bytes < size_bytes_, "only a byte of the volume has a place");
     const auto unit = static_cast<std::uint32_t>(offset_bytes >> unit_shift_);
     std::uint32_t line = unit / width_;
     std::uint32_t group = unit - line * width_;

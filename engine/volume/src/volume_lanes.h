@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include <remora/assert.h>
 #include <remora/engine/queue.h>
 #include <remora/result.h>
 
@@ -56,6 +57,8 @@ class VolumeLanes {
   [[nodiscard]] std::vector<VolumeLane>& all() noexcept { return lanes_; }
   [[nodiscard]] std::size_t in_flight_count() const noexcept { return in_flight_count_; }
   void remove_in_flight(VolumeLane& lane, std::size_t count) noexcept {
+    REMORA_ASSERT_HOT(count <= lane.in_flight_count && count <= in_flight_count_,
+                      "an operation of a lane is handed out once");
     lane.in_flight_count -= count;
     in_flight_count_ -= count;
   }

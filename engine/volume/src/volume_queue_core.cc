@@ -84,6 +84,7 @@ constexpr Ticket kTaken{0, 1};
 /// Call it only while there is room.
 [[gnu::always_inline]] inline VolumeQueueEntry& VolumeQueueCore::acquire(
     ByteOffset at, std::uint64_t length_bytes, std::uint64_t tag) noexcept {
+  REMORA_ASSERT_HOT(free_ != nullptr && room_.left != 0, "a queue with room has a free place");
   Entry& entry = *free_;
   free_ = entry.next;
   --room_.left;
@@ -239,6 +240,8 @@ bool VolumeQueueCore::refuse(Entry& entry, const Error& error) noexcept {
 
 void VolumeQueueCore::submit_lanes() noexcept {
   lanes_.submit();
+  REMORA_ASSERT_HOT(room_.left + ended_.count + held_taken_.count <= room_.depth,
+                    "a place is free, or has one operation");
   in_flight_ = room_.depth - room_.left - ended_.count - held_taken_.count;
 }
 

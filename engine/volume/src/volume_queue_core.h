@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include <remora/assert.h>
 #include <remora/engine/buffer.h>
 #include <remora/engine/queue.h>
 #include <remora/result.h>
@@ -99,6 +100,7 @@ class VolumeQueueCore {
   void submit_lanes() noexcept;
   /// Of a failed operation, or one in parts; collect() releases the others.
   void release(Entry& entry) noexcept {
+    REMORA_ASSERT_HOT(room_.left < room_.depth, "each place of a queue is released once");
     entry.parts_left = 1;
     entry.failed = false;
     entry.all_posted = true;

@@ -127,7 +127,10 @@ void VolumeQueueCore::end_part(VolumeLane& lane, const Completion& completion) n
         part ? VolumeLaneTag::group(tag) : map_.place_of(entry.offset_bytes).group;
     fail(entry, completion.error(), group);
   }
-  if (part) --lane.parts_count;
+  if (part) {
+    REMORA_ASSERT(lane.parts_count != 0, "a lane counts the parts that it has");
+    --lane.parts_count;
+  }
   if (--entry.parts_left == 0 && entry.all_posted) ended_.append(entry);
 }
 
@@ -240,6 +243,7 @@ VolumeCompletions VolumeQueueCore::hand_out_all() noexcept {
       ready_errors_[ready_count_] = entry_errors_[entry.index];
       error = &ready_errors_[ready_count_];
     }
+    REMORA_ASSERT(ready_count_ < ready_.size(), "the completions of a call fit");
     ready_[ready_count_++] = VolumeCompletion{entry.tag, 0, error};
     release(entry);
   }

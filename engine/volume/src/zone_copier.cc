@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include <remora/assert.h>
 #include <remora/start_thread.h>
 
 #include "mirror_layout.h"
@@ -59,6 +60,7 @@ std::optional<std::uint32_t> ZoneCopier::next() {
 void ZoneCopier::end_zone(const Status& copied) {
   const MutexLock lock{mutex_};
   if (!copied && failure_) failure_ = copied;
+  REMORA_ASSERT(done_ < next_, "a zone that was taken is copied once");
   if (copied && told_) told_(++done_);
 }
 

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 
+#include <remora/assert.h>
+
 #include "mirror_layout.h"
 
 namespace remora::volume::detail {
@@ -28,12 +30,14 @@ class ZoneFlags {
     return (word(zone / kZonesOfWord) & bit(zone)) != 0;
   }
   void set(std::uint32_t zone) noexcept {
+    REMORA_ASSERT_HOT(zone < zones_, "only a zone of the group is marked");
     words_[zone / kZonesOfWord].fetch_or(bit(zone), std::memory_order_acq_rel);
   }
   void clear(std::uint32_t zone) noexcept {
     words_[zone / kZonesOfWord].fetch_and(~bit(zone), std::memory_order_acq_rel);
   }
   void set_word(std::uint32_t index, std::uint64_t value) noexcept {
+    REMORA_ASSERT_HOT(index < word_count_, "a word has marks of the group");
     words_[index].store(value, std::memory_order_release);
   }
   /// The word, which is 0 then.

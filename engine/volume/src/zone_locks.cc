@@ -3,6 +3,8 @@
 #include <new>
 #include <utility>
 
+#include <remora/assert.h>
+
 namespace remora::volume::detail {
 
 using remora::detail::MutexLock;
@@ -58,6 +60,7 @@ void ZoneLocks::unlock(Range& range) noexcept {
 
 bool ZoneLocks::Hold::lock(std::uint32_t zone, std::uint64_t begin, std::uint64_t end, bool shared,
                            Time until) noexcept {
+  REMORA_ASSERT(!held_, "a hold is of one range at a time");
   range_ = {.zone = zone, .begin = begin, .end = end, .shared = shared};
   held_ = locks_.lock(range_, until);
   return held_;
