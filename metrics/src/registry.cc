@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/metrics/registry.h>
 
 #include "registry_state.h"
@@ -72,8 +73,11 @@ void CallbackHandle::reset() noexcept {
   if (const auto state = state_.lock()) {
     const detail::MutexLock lock{state->mutex};
     const auto family = state->families.find(entry->family);
-    if (family != state->families.end())
-      state->series_used -= family->second.series.erase(entry->labels);
+    if (family != state->families.end()) {
+      const std::size_t erased = family->second.series.erase(entry->labels);
+      REMORA_ASSERT(erased <= state->series_used, "a series is reserved before it is added");
+      state->series_used -= erased;
+    }
   }
   // Last, and without the registry's lock: waits for a scrape that is calling it.
   const detail::MutexLock running{entry->running};
@@ -109,6 +113,8 @@ Result<Counter> Registry::counter(std::string_view name, std::string_view help,
   if (const Status status = state_->reserve_series(name, 1); !status) return status.error();
   Series series;
   series.cell = state_->counters_end++;
+  REMORA_ASSERT(state_->counters_end <= RegistryState::kScratchCells + state_->series_max,
+                "the cells of counters end where those of histograms begin");
   (*family)->series.emplace(*key, series);
   return Counter{series.cell};
 }
@@ -164,6 +170,8 @@ Result<Histogram> Registry::histogram(std::string_view name, std::string_view he
   Series series;
   series.cell = std::exchange(state_->histograms_end,
                               state_->histograms_end + RegistryState::kHistogramCells);
+  REMORA_ASSERT(state_->histograms_end <= state_->cells_per_block,
+                "a block has cells for all histograms that the budget has room for");
   (*family)->series.emplace(*key, series);
   return Histogram{series.cell};
 }

@@ -1,5 +1,6 @@
 #include "memory_monitor.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/standard_descriptors.h>
 #include <remora/start_thread.h>
 
@@ -194,8 +196,11 @@ bool MemoryMonitor::subscribe(Subscriber& subscriber) {
 
 void MemoryMonitor::unsubscribe(Subscriber& subscriber) {
   const remora::detail::MutexLock lock{subscribing_};
-  for (auto& place : subscribers_)
-    if (place.load() == &subscriber) place.store(nullptr);
+  const auto own =
+      std::find_if(subscribers_.begin(), subscribers_.end(),
+                   [&subscriber](const auto& place) { return place.load() == &subscriber; });
+  REMORA_ASSERT(own != subscribers_.end(), "a cache that unsubscribes has subscribed");
+  own->store(nullptr);
   const std::uint64_t telling = generation();
   while ((telling & 1U) != 0 && generation() == telling) std::this_thread::yield();
 }

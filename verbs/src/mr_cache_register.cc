@@ -8,6 +8,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include <remora/assert.h>
 #include <remora/start_thread.h>
 #include <remora/verbs/teardown.h>
 
@@ -65,6 +66,9 @@ struct MrCacheCore::Reservation {
   ~Reservation() {
     if (held.bytes == 0) return;
     const remora::detail::MutexLock lock{core.mutex_};
+    REMORA_ASSERT(core.counters_.pinned_bytes >= held.bytes &&
+                      core.counters_.pinned_registrations >= held.count,
+                  "what a reservation holds is counted as pinned");
     core.counters_.pinned_bytes -= held.bytes;
     core.counters_.pinned_registrations -= held.count;
   }

@@ -49,7 +49,8 @@ void MrCacheCore::unlink_locked(Registration& registration) noexcept {
   if (registration.rest->index == nullptr) return;
   registration.rest->index->erase(registration, retired_);
   registration.rest->index = nullptr;
-  order_.erase({registration.rest->queued_at, &registration});
+  const std::size_t queued = order_.erase({registration.rest->queued_at, &registration});
+  REMORA_ASSERT(queued == 1, "a registration in an index has its place in the order of use");
 }
 
 bool MrCacheCore::kill_locked(Registration& registration, Doomed& doomed) noexcept {
@@ -165,6 +166,9 @@ void MrCacheCore::finish(Registration* registration) noexcept {
   const std::shared_ptr<MrCacheCore> self = std::move(registration->rest->core);
   const Pinned freed = deregister(registration->rest->pieces).freed;
   const remora::detail::MutexLock lock{mutex_};
+  REMORA_ASSERT(
+      counters_.pinned_bytes >= freed.bytes && counters_.pinned_registrations >= freed.count,
+      "what is deregistered has been counted as pinned");
   counters_.pinned_bytes -= freed.bytes;
   counters_.pinned_registrations -= freed.count;
   retired_.add(*registration->rest);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <remora/assert.h>
+
 namespace remora::verbs::detail {
 namespace {
 
@@ -20,7 +22,9 @@ struct ReaderSlotHolder {
   }
   ~ReaderSlotHolder() {
     t_own_slot = nullptr;
-    if (slot != nullptr) slot->taken.store(false);
+    if (slot == nullptr) return;
+    REMORA_ASSERT(slot->epoch.load() == 0, "a thread that ends reads no index");
+    slot->taken.store(false);
   }
   ReaderSlotHolder(const ReaderSlotHolder&) = delete;
   ReaderSlotHolder& operator=(const ReaderSlotHolder&) = delete;

@@ -17,6 +17,7 @@ namespace {
 void append_page(const transport::Grant& grant, std::size_t first, auto& page) {
   const auto& [lanes, keys] = grant.lane_keys;
   const std::vector<transport::WireExtent>& extents = grant.extents;
+  REMORA_ASSERT(keys.size() == lanes * extents.size(), "each extent has a key for each lane");
   const std::size_t end = std::min(extents.size(), first + control::kExtentsPerPage);
   for (std::size_t i = first; i < end; ++i) {
     control::Extent& extent = *page.Add();

@@ -14,6 +14,7 @@ bool RegistrationThreads::enqueue(Job job, std::string group) {
   const MutexLock lock{mutex_};
   if (stopping_) return false;
   join_ended();
+  REMORA_ASSERT(running_ <= threads_.size(), "a thread runs one job at a time");
   const std::size_t free = threads_.size() - running_;
   if (jobs_.size() >= free && threads_.size() < kMaxThreads && !start_one() && threads_.empty())
     return false;
@@ -75,6 +76,7 @@ void RegistrationThreads::stop() noexcept {
     mutex_.assert_held();
     return threads_.empty();
   });
+  REMORA_ASSERT(jobs_.empty() && running_ == 0, "the last thread ends when no job is left");
   join_ended();
 }
 
@@ -92,7 +94,8 @@ void RegistrationThreads::run() noexcept {
     }  // destroys the job before it counts as done
     lock.lock();
     --running_;
-    std::erase(running_groups_, &group);
+    const std::size_t was_running = std::erase(running_groups_, &group);
+    REMORA_ASSERT(was_running == 1, "the group of a job runs until the job has ended");
   }
   end_this_one();
   changed_.notify_all();

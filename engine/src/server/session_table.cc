@@ -111,6 +111,7 @@ std::vector<SessionTable::Ending> SessionTable::take_all() {
   const MutexLock lock{mutex_};
   all.reserve(attached_.size());
   while (!attached_.empty()) all.push_back(take_locked(attached_.begin()));
+  REMORA_ASSERT(admitted_ == 0, "a client is admitted as long as its session is attached");
   return all;
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <remora/assert.h>
 #include <remora/config/server_config.h>
 #include <remora/mutex.h>
 #include <remora/result.h>
@@ -130,7 +131,10 @@ class SessionTable {
 
   /// ServerSession calls these when an object is made or destroyed.
   void count_made() noexcept { living_.fetch_add(1); }
-  void count_destroyed() noexcept { living_.fetch_sub(1); }
+  void count_destroyed() noexcept {
+    const std::size_t before = living_.fetch_sub(1);
+    REMORA_ASSERT(before > 0, "a session is counted when it is made");
+  }
 
  private:
   struct Attached {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/start_thread.h>
 
 namespace remora::detail {
@@ -36,6 +37,7 @@ Worker::Job Worker::take_next() {
   const bool connecting = jobs_.empty() || is_turn;
   overtaking_ = connecting || connecting_.empty() ? 0 : overtaking_ + 1;
   std::deque<Job>& queue = connecting ? connecting_ : jobs_;
+  REMORA_ASSERT(!queue.empty(), "a job is taken where one waits");
   Job job = std::move(queue.front());
   queue.pop_front();
   return job;

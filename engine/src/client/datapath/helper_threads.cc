@@ -38,6 +38,7 @@ HelperThreads::HelperThreads(std::size_t helpers, const Placement& placement)
 HelperThreads::~HelperThreads() {
   {
     const MutexLock lock{mutex_};
+    REMORA_ASSERT(callers_ == 0, "no copy is under way when its helpers end");
     stop_ = true;
   }
   called_.notify_all();

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/buffer.h>
 
 namespace remora::detail {
@@ -10,6 +11,7 @@ LocalMemory LocalMemory::empty_slot{std::span<std::byte>{}};
 
 Status LocalMemory::register_with(transport::MemoryDomain& domain, std::size_t domain_index) {
   if (registered(domain_index)) return {};
+  REMORA_ASSERT(domain_index < kMaxMemoryDomains, "memory without a domain needs no registration");
   const MutexLock lock{mutex_};
   if (registered(domain_index)) return {};
   auto registration = domain.register_bytes(bytes_);

@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <remora/assert.h>
+
 namespace remora::detail {
 
 /// A block of places, never freed: a thread that ends leaves its place to another thread.
@@ -38,7 +40,8 @@ struct MappedAccessPlaces {
   static void forget_own() noexcept { MappedAccess::t_place = nullptr; }
   static bool is_own(const Place& place) noexcept { return &place == MappedAccess::t_place; }
   static void give_back(Place* place) noexcept {
-    place->taken.store(false, std::memory_order_release);
+    const bool taken = place->taken.exchange(false, std::memory_order_release);
+    REMORA_ASSERT(taken, "a place is given back by the thread that has taken it");
   }
 };
 
@@ -62,10 +65,12 @@ struct AccessPlaceHolder {
     // which stays with this thread.
     MappedAccessPlaces::forget_own();
     t_place_given_back = true;
-    if (place == &g_shared_place)
-      g_sharing_threads.fetch_sub(1);
-    else if (place != nullptr)
+    if (place == &g_shared_place) {
+      const std::size_t sharing = g_sharing_threads.fetch_sub(1);
+      REMORA_ASSERT(sharing > 0, "a thread that shares a place is counted");
+    } else if (place != nullptr) {
       MappedAccessPlaces::give_back(place);
+    }
   }
   AccessPlaceHolder(const AccessPlaceHolder&) = delete;
   AccessPlaceHolder& operator=(const AccessPlaceHolder&) = delete;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <remora/assert.h>
+
 namespace remora::detail {
 
 namespace {
@@ -103,7 +105,8 @@ MemoryReleaser::Table::Table(std::shared_ptr<MemoryReleaser> releaser, const Ope
 MemoryReleaser::Table::~Table() {
   if (releaser_ == nullptr) return;
   const MutexLock lock{releaser_->mutex_};
-  std::erase(releaser_->tables_, this);
+  const std::size_t erased = std::erase(releaser_->tables_, this);
+  REMORA_ASSERT(erased == 1, "a table of operations is known from its beginning to its end");
 }
 
 bool MemoryReleaser::Table::names(const LocalMemory& memory) const noexcept {

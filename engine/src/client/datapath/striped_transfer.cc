@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <span>
 
+#include <remora/assert.h>
 #include <remora/engine/engine.h>
 
 #include "base/spin_pause.h"
@@ -128,6 +129,8 @@ StripedTransfer::StripedTransfer(const StripedPath& path, const OperationRecord&
     part.operation.sink = &part.sink;
     part.sink.watch(notifier_);
   }
+  REMORA_ASSERT(flush || begun_bytes == operation.length_bytes,
+                "the parts of a transfer are the whole transfer");
 }
 
 /// Visits the lanes of the parts that have not ended. Returns whether all parts have ended.

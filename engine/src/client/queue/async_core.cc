@@ -222,7 +222,8 @@ AsyncRecord* AsyncCore::leave_line(AsyncOperation& operation) noexcept {
   (behind == nullptr ? last_ : behind->before_) = before;
   operation.in_line_ = false;
   operation.reserved_count_ = 0;
-  waiting_.fetch_sub(1, std::memory_order_acq_rel);
+  const std::size_t counted = waiting_.fetch_sub(1, std::memory_order_acq_rel);
+  REMORA_ASSERT(counted > 0, "an operation in the line is counted");
   return std::exchange(operation.reserved_, nullptr);
 }
 

@@ -366,7 +366,8 @@ void CallbackCore::let_go() noexcept {
   // A thread in close() may wait only for this hold: after the fetch_sub() it may destroy the queue
   // and the engine, so the notifier is kept here.
   const std::shared_ptr<EventNotifier> notifier = poller_.share_notifier();
-  in_flight_.fetch_sub(kHold, std::memory_order_acq_rel);
+  const std::uint64_t held = in_flight_.fetch_sub(kHold, std::memory_order_acq_rel);
+  REMORA_ASSERT((held & ~kClosing) >= kHold, "a queue is let go by the one who holds it");
   notifier->notify();
 }
 

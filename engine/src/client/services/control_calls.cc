@@ -46,6 +46,7 @@ Status ControlCalls::add(const std::shared_ptr<ControlRecord>& record, EventLoop
   if (loop_ == nullptr)
     if (auto status = start_timer(loop); !status) return status;
   // The idle threads take the calls that are in the queue already.
+  REMORA_ASSERT(busy_ <= threads_.size(), "a thread carries out one call at a time");
   if (threads_.size() - busy_ <= queue_.size() && threads_.size() < threads_max_) {
     const Status started = start_thread();
     // If there is another thread, the call waits for it. Without threads it would wait for ever.
@@ -125,7 +126,9 @@ std::shared_ptr<ControlRecord> ControlCalls::take_out(ControlRecord& record) noe
   if (found == calls_.end()) return nullptr;
   std::shared_ptr<ControlRecord> taken = std::move(found->second);
   calls_.erase(found);
-  if (!taken->running_) std::erase(queue_, taken);
+  if (taken->running_) return taken;
+  const std::size_t waiting = std::erase(queue_, taken);
+  REMORA_ASSERT(waiting == 1, "a call that does not run waits once for a thread");
   return taken;
 }
 

@@ -5,6 +5,8 @@
 #include <sys/epoll.h>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "base/log.h"
 #include "base/spin_pause.h"
 #include "base/thread_clocks.h"
@@ -99,11 +101,13 @@ bool Poller::serve_all(State& state) noexcept {
 
 void Poller::remove_queue(State& state, PolledQueue& queue) noexcept {
   queue.leave(state.service.epoll());
-  state.load.fetch_sub(1, std::memory_order_relaxed);
+  const std::size_t before = state.load.fetch_sub(1, std::memory_order_relaxed);
+  REMORA_ASSERT(before > 0, "a poller counts the queues that it serves");
   bool last = false;
   {
     // The queue's owner waits for gone_, and then frees the queue.
     const MutexLock lock{state.mutex};
+    REMORA_ASSERT(!queue.gone_, "a queue leaves its poller once");
     queue.gone_ = true;
     last = queue.release();
     state.parted.notify_all();

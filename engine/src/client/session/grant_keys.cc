@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "base/log.h"
 #include "client/session/session_core.h"
 #include "transport/connection_rails.h"
@@ -91,6 +93,8 @@ void GrantKeys::set_lane_keys(std::uint32_t token, const control::Extent& extent
 Result<transport::AttachedGrant> GrantKeys::with_tokens(transport::AttachedGrant grant,
                                                         const transport::LaneKeys& keys) {
   if (table_ == nullptr) return grant;
+  REMORA_ASSERT(keys.keys.size() == keys.lanes * grant.extents.size(),
+                "each extent has a key for each lane");
   auto tokens = table_->take(grant.extents.size());
   if (!tokens) return tokens.error();
   for (std::size_t i = 0; i < grant.extents.size(); ++i) {
@@ -170,6 +174,7 @@ Status GrantKeys::renew_together(std::span<const HeldGrant> grants, Deadline pat
     time += renew_time(grant);
   }
   auto pages = session_.channel().call_together(std::move(requests), "resume", Clock::now() + time);
+  REMORA_ASSERT(pages.size() == grants.size(), "each request has its answer");
   for (std::size_t i = 0; i < grants.size(); ++i) {
     std::optional<Page> first{std::move(pages[i])};
     const auto renew_one = [&](const HeldGrant& grant) {

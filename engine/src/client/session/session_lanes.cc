@@ -7,6 +7,8 @@
 #include <sched.h>
 #include <utility>
 
+#include <remora/assert.h>
+
 #include "client/datapath/mapped_memory_driver.h"
 #include "client/datapath/queued_lane_driver.h"
 #include "client/services/engine_services.h"
@@ -54,6 +56,7 @@ Status SessionLanes::add(std::unique_ptr<LaneDriver> driver) {
   LaneDriver& kept = *driver;
   {
     const MutexLock lock{opening_};
+    REMORA_ASSERT(lanes_.size() < kMaxLanes, "a session has kMaxLanes lanes at most");
     lanes_.push_back(std::move(driver));
   }
   if (session_.connected()) return {};

@@ -151,8 +151,9 @@ Result<RegionInfo> Catalog::create(const RegionSpec& spec, Deadline deadline,
                   .access = spec.access,
                   .lifetime = spec.lifetime,
                   .ttl = spec.ttl};
-  regions_.emplace(spec.name,
-                   std::make_shared<RegionEntry>(info, std::move(*memory), owned_, session_id));
+  const auto added = regions_.emplace(
+      spec.name, std::make_shared<RegionEntry>(info, std::move(*memory), owned_, session_id));
+  REMORA_ASSERT(added.second, "a region is created where no region has its name");
   record();
   return info;
 }

@@ -222,6 +222,7 @@ std::vector<PoolExtent> Pool::carve(std::uint64_t size_bytes) {
       take(list, list.begin(), length);
       left -= length;
     }
+  REMORA_ASSERT(left == 0, "the free lists have all bytes that are free");
   return taken;
 }
 
@@ -415,7 +416,11 @@ void Pool::clean() noexcept {
       continue;
     }
     free_extents(dirty.extents);
-    for (const PoolExtent& extent : dirty.extents) usage_.freeing_bytes -= extent.length_bytes;
+    for (const PoolExtent& extent : dirty.extents) {
+      REMORA_ASSERT(usage_.freeing_bytes >= extent.length_bytes,
+                    "an extent that is cleaned is counted as being freed");
+      usage_.freeing_bytes -= extent.length_bytes;
+    }
     changed_.notify_all();
     lock.unlock();
     {
