@@ -9,6 +9,7 @@
 #include <random>
 #include <string_view>
 
+#include <remora/assert.h>
 #include <remora/start_thread.h>
 
 namespace remora::metrics {
@@ -136,7 +137,10 @@ void History::run() {
 
 History::Track& History::track_of(const FamilySnapshot& family, const SeriesSnapshot& series) {
   Key key{family.name, series.labels};
-  if (const auto known = tracks_.find(key); known != tracks_.end()) return *known->second;
+  if (const auto known = tracks_.find(key); known != tracks_.end()) {
+    if (known->second->kind == family.kind) return *known->second;
+    tracks_.erase(known);  // of a family that has gone; its name has been given to another kind
+  }
   auto made = std::make_unique<Track>();
   made->kind = family.kind;
   made->unit = family.shape.unit;
@@ -146,6 +150,8 @@ History::Track& History::track_of(const FamilySnapshot& family, const SeriesSnap
 }
 
 void History::record(Track& track, const SeriesSnapshot& series, std::size_t place) const {
+  REMORA_ASSERT((track.kind == Kind::kHistogram) == (series.histogram != nullptr),
+                "a series is recorded in a track of its kind");
   if (series.histogram == nullptr) {
     track.columns[0][place] = series.value;
     return;

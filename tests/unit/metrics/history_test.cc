@@ -107,6 +107,20 @@ TEST_F(HistoryTest, SeriesThatComeAndGoHaveNullsAndAreForgotten) {
   EXPECT_EQ(find(all(), "test_level"), nullptr);
 }
 
+TEST_F(HistoryTest, NameOfASeriesThatHasGoneMayBeOfAnotherKind) {
+  auto handle = registry_->gauge_callback("test_seconds", "Help.", {}, [] { return 1.5; }).value();
+  sample(0);
+  handle.reset();
+  const Histogram latency =
+      registry_->histogram("test_seconds", "Help.", {}, HistogramShape::latency()).value();
+  registry_->recorder().observe(latency, 1'024);
+  sample(1);
+  const json series = find(all(), "test_seconds");
+  EXPECT_EQ(series["kind"], "histogram");
+  EXPECT_EQ(series["unit"], "seconds");
+  EXPECT_EQ(series["count"], (json{nullptr, 1}));
+}
+
 TEST_F(HistoryTest, CallbackThatThrowsIsNull) {
   const auto handle =
       registry_
