@@ -5,6 +5,7 @@
 #include <functional>
 #include <gtest/gtest.h>
 #include <memory>
+#include <string>
 #include <sys/eventfd.h>
 #include <thread>
 #include <utility>
@@ -396,6 +397,30 @@ TEST_F(QueuedLaneRevivalTest, LaneThatCanDoLessIsNotTaken) {
   reads_none->set_initiator_depth(0);
   EXPECT_FALSE(follow(std::move(reads_none)));
   EXPECT_TRUE(follow(std::make_unique<FollowingLane>(2, 2048)));
+}
+
+/// A device without lanes is one whose rail has failed.
+TEST_F(QueuedLaneRevivalTest, SeriesCountsEachLaneOnTheDeviceThatItIsOn) {
+  const auto lanes_on = [this](const std::string& server_device) {
+    return registry_->sum("remora_client_rail_lanes", {{"device", "near-" + server_device}})
+        .value();
+  };
+  const auto next_on = [this](const char* server_device) {
+    auto lane = std::make_unique<FollowingLane>(4);
+    if (server_device != nullptr) lane->set_rail(server_device);
+    driver_->interrupt(Reason::kLaneBroken);
+    return follow(std::move(lane));
+  };
+  ASSERT_TRUE(next_on("mlx5_0"));
+  EXPECT_EQ(lanes_on("mlx5_0"), 1);
+  ASSERT_TRUE(next_on("mlx5_1"));
+  EXPECT_EQ(lanes_on("mlx5_0"), 0);
+  EXPECT_EQ(lanes_on("mlx5_1"), 1);
+  ASSERT_TRUE(next_on(nullptr)) << "of a session that has one device";
+  EXPECT_EQ(lanes_on("mlx5_1"), 0);
+  ASSERT_TRUE(next_on("mlx5_0"));
+  driver_.reset();
+  EXPECT_EQ(lanes_on("mlx5_0"), 0) << "the session has ended";
 }
 
 TEST_F(QueuedLaneRevivalTest, WaiterSleepsUntilAnotherLaneFollows) {
