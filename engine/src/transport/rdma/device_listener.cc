@@ -290,8 +290,14 @@ void DeviceListener::take_event(const Served& served, const verbs::AsyncEvent& e
                 text.str());
       return;
     case Kind::kPortError:
+      listed_at_ = {};
       return log::warn({"device.event", "device reason"},
                        "rdma: {}: {}: clients do not reach it meanwhile", name, text.str());
+    case Kind::kPortActive:
+    case Kind::kGidChange:
+      // Clients are told the addresses that the port has now.
+      listed_at_ = {};
+      return log::debug("rdma: {}: {}", name, text.str());
     case Kind::kDeviceFatal:
       return log::warn({"device.event", "device reason"}, "rdma: {}: {}", name, text.str());
     default: return log::debug("rdma: {}: {}", name, text.str());

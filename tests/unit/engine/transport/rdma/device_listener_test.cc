@@ -332,5 +332,39 @@ TEST_F(DeviceListenerTest, AFailedQueuePairIsToldByItsNumber) {
   EXPECT_EQ(states(), "fake0 serving; ");
 }
 
+/// As when a switch is started again. The session's connections take their GIDs from the connection
+/// manager, so a row that moves ends none of them.
+TEST_F(DeviceListenerTest, PortThatReturnsWithItsGidsInAnotherOrderServesUnderItsAddresses) {
+  using Addresses = std::vector<std::string>;
+  fake_.gids = {fake_.gid(0, 1, "fe80::1"), fake_.gid(1, 1, "::ffff:10.0.0.1"),
+                fake_.gid(2, 1, "::ffff:10.0.0.2")};
+  const auto listener = open();
+  ASSERT_OK(listener);
+  const auto addresses = [&] {
+    (*listener)->look();
+    return states_->list().front().addresses;
+  };
+  const auto happens = [this](ibv_event_type type) {
+    ibv_async_event event{};
+    event.event_type = type;
+    event.element.port_num = 1;
+    fake_.happen(first(), event);
+  };
+  EXPECT_EQ(addresses(), (Addresses{"10.0.0.1", "10.0.0.2"}));
+  fake_.port.state = IBV_PORT_DOWN;
+  happens(IBV_EVENT_PORT_ERR);
+  EXPECT_EQ(addresses(), Addresses{}) << "at once, not with the next list of devices";
+  fake_.port.state = IBV_PORT_ACTIVE;
+  fake_.gids = {fake_.gid(0, 1, "::ffff:10.0.0.2"), fake_.gid(1, 1, "fe80::1"),
+                fake_.gid(2, 1, "::ffff:10.0.0.1")};
+  happens(IBV_EVENT_PORT_ACTIVE);
+  EXPECT_EQ(addresses(), (Addresses{"10.0.0.2", "10.0.0.1"}));
+  fake_.gids.pop_back();
+  happens(IBV_EVENT_GID_CHANGE);
+  EXPECT_EQ(addresses(), Addresses{"10.0.0.2"});
+  EXPECT_EQ(states(), "fake0 serving; ");
+  EXPECT_TRUE((*listener)->take_failures().empty()) << "no session ends by it";
+}
+
 }  // namespace
 }  // namespace remora::transport::rdma
