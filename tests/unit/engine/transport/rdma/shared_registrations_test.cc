@@ -279,5 +279,31 @@ TEST_F(RdmaSharedRegistrationsTest, RegistrationsOfAClientDoNotGrowWithItsSessio
   EXPECT_EQ(registrations_->used(), 0U);
 }
 
+/// Costs: opening is as much work of the device for the last client as for the first.
+TEST_F(RdmaSharedRegistrationsTest, OpeningCostsTheLastOfManyClientsNoMoreThanTheFirst) {
+  constexpr unsigned kClients = 100;
+  constexpr unsigned kRegions = 16;
+  constexpr std::uint64_t kRegionBytes = 1024;
+  registrations_ = std::make_shared<RegistrationBudgets>(kClients * kRegions);
+  domains_ = std::make_shared<GrantDomains>(registrations_, nullptr);
+  reaper_ = std::make_shared<Reaper>(0);  // destroys on this thread
+  std::vector<std::unique_ptr<RdmaServerEndpoint>> sessions;
+  std::vector<Grant> grants;
+  int commands_of_first = 0;
+  for (unsigned client = 0; client < kClients; ++client) {
+    sessions.push_back(join("client" + std::to_string(client), client));
+    const int registered_before = registered(), commands_before = fake_.commands;
+    for (unsigned region = 0; region < kRegions; ++region)
+      grants.push_back(grant(*sessions.back(), region * kRegionBytes, kRegionBytes).value());
+    EXPECT_EQ(registered() - registered_before, static_cast<int>(kRegions)) << client;
+    if (client == 0) commands_of_first = fake_.commands - commands_before;
+    EXPECT_EQ(fake_.commands - commands_before, commands_of_first) << client;
+  }
+  EXPECT_EQ(domains_->count(), kClients);
+  EXPECT_EQ(registrations_->used(), kClients * kRegions) << "and nothing beside";
+  grants.clear();
+  EXPECT_EQ(registrations_->used(), 0U);
+}
+
 }  // namespace
 }  // namespace remora::transport::rdma
