@@ -117,7 +117,7 @@ TEST_P(PathGrowth, IsFlat) {
   const auto many = cost(GetParam().many);
   ASSERT_TRUE(one && many) << "callgrind said nothing";
   std::printf("1: %.0f instructions, %d: %.0f\n", *one, GetParam().many, *many);
-  EXPECT_LE(*many, *one * 1.1);
+  EXPECT_LE(*many, *one * 1.05);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PathGrowth,
