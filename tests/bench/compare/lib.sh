@@ -182,21 +182,22 @@ leave_out() {
   ((!smoke)) || echo "ok - $section: $1 beside $2 # SKIP $3"
 }
 
-# threads_rows TRANSPORT: as many threads as there are processors or more, beside fewer of our own.
+# threads_rows TRANSPORT GOAL FEWER: 2 threads beside 1, 4 and 8 beside FEWER of our own.
 threads_rows() {
   local threads op
   for threads in 1 2 4 8; do
     driver "$1_threads_$threads" "$build/tests/bench/side_remora" --transport "$1" --threads "$threads"
   done
   for op in read write; do
-    threads_row "$1" "$op" 2 1
-    threads_row "$1" "$op" 4 2
-    threads_row "$1" "$op" 8 2
+    threads_row "$1" "$2" "$op" 2 1
+    threads_row "$1" "$2" "$op" 4 "$3"
+    threads_row "$1" "$2" "$op" 8 "$3"
   done
 }
+# threads_row TRANSPORT GOAL OP THREADS FEWER
 threads_row() {
-  row "$2 4 KiB, depth 32, $3 threads" "$4 of our own" ops/s '>=0.9' \
-    "$1_threads_$3" "$2 4096 32 ops/s" "$1_threads_$4" "$2 4096 32 ops/s"
+  row "$3 4 KiB, depth 32, $4 threads" "$5 of our own" ops/s "$2" \
+    "$1_threads_$4" "$3 4096 32 ops/s" "$1_threads_$5" "$3 4096 32 ops/s"
 }
 
 # neighbours_rows TRANSPORT OPTION...: batches of neighbouring blocks in a random order, each to its
