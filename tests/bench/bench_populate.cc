@@ -1,4 +1,5 @@
-// What it costs to populate a pool, by one thread and by several, beside memset: seconds for a GiB.
+// What it costs to populate a pool, by one thread and by several, and to enter its pages in the
+// page table of a client over shm, beside memset: seconds for a GiB.
 //
 //   bench_populate [GIB [ROUNDS]]      default: 4 GiB, 3 rounds; so much memory must be free
 //
@@ -20,6 +21,7 @@
 
 #include "base/parallel_steps.h"
 #include "server/memory/shared_memory.h"
+#include "transport/shm/mapping.h"
 
 namespace remora::detail {
 namespace {
@@ -42,6 +44,16 @@ double populate(std::uint64_t bytes, config::HugePages pages, std::size_t thread
   const double seconds = seconds_of(
       [&] { good = memory->populate(0, bytes, {.threads_max = threads, .thread_bytes = 1}).ok(); });
   return good ? seconds : -1;
+}
+
+/// A client over shm enters the pages of a region that is there (EngineOptions::populate, kNow);
+/// negative: not possible here.
+double enter(std::uint64_t bytes, config::HugePages pages) {
+  const auto memory = SharedMemory::create("bench-populate", bytes, pages, true);
+  if (!memory) return -1;
+  const auto mapping = transport::Mapping::map(memory->fd(), bytes, PROT_READ | PROT_WRITE);
+  if (!mapping) return -1;
+  return seconds_of([&] { (*mapping)->populate(Populate::kNow, true); });
 }
 
 /// memset of anonymous memory, the first time and again.
@@ -73,6 +85,9 @@ int run(std::uint64_t gib, int rounds) {
     rows.push_back({"populate, ordinary pages, threads: " + std::to_string(each)});
   for (const std::size_t each : threads)
     rows.push_back({"populate, huge pages, threads: " + std::to_string(each)});
+  const std::size_t entered = rows.size();
+  rows.push_back({"open over shm, ordinary pages"});
+  rows.push_back({"open over shm, huge pages"});
   for (int round = 0; round < rounds; ++round) {
     const auto [first, again] = set_memory(bytes);
     rows[0].take(first);
@@ -81,6 +96,8 @@ int run(std::uint64_t gib, int rounds) {
       rows[2 + i].take(populate(bytes, config::HugePages::kNever, threads[i]));
       rows[2 + threads.size() + i].take(populate(bytes, config::HugePages::kRequire, threads[i]));
     }
+    rows[entered].take(enter(bytes, config::HugePages::kNever));
+    rows[entered + 1].take(enter(bytes, config::HugePages::kRequire));
   }
   std::printf("| what, %lu GiB | seconds for a GiB |\n|---|---|\n",
               static_cast<unsigned long>(gib));
