@@ -58,6 +58,8 @@ part_several() {
   is 'two devices: the other one is left out, with its reason' \
     test "$(status | jq -r '.devices_left_out[] | select(.name == "rxe0") | .reason')" = \
     'listen.address is an address of rxe1'
+  is 'two devices: the log says so' \
+    grep -q 'rdma: rxe0 is left out: listen.address is an address of rxe1' "$work/server.log"
   is 'two devices: a series tells' test "$(series 'remora_server_rdma_device_serving{device="rxe0"}')" = 0
   is 'two devices: and of the other' test "$(series 'remora_server_rdma_device_serving{device="rxe1"}')" = 1
   is 'two devices: configured regions are of it' \

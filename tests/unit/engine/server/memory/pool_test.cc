@@ -52,6 +52,19 @@ TEST(Pool, ExtentNeverCrossesAPiece) {
   EXPECT_EQ(total(*memory), 10 * kPage);
 }
 
+/// A pool of ordinary pages instead would need 512 times the translations of a device.
+TEST(Pool, PagesOfOneGiBThatAreNotReservedAreNamed) {
+  constexpr std::uint64_t kMoreThanAnyMachine = 1ULL << 46U;
+  config::Pool asked = options(kMoreThanAnyMachine, config::kGibPageBytes);
+  asked.huge_pages = config::HugePages::kRequire1GiB;
+  const auto refused = Pool::create(asked);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kOutOfMemory) << refused.error();
+  EXPECT_NE(refused.error().message().find("hugepages-1048576kB/nr_hugepages"), std::string::npos)
+      << refused.error();
+  EXPECT_EQ(refused.error().asked(), kMoreThanAnyMachine);
+}
+
 /// Opens the region's memory as a client over shm does: with a file description of its own.
 UniqueFd taken_abroad(const RegionMemory& memory, int flags) {
   const std::string path = "/proc/self/fd/" + std::to_string(memory.shareable_fd());
