@@ -5,6 +5,7 @@
 #include <sstream>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -162,6 +163,34 @@ int fork_late(const std::vector<std::string>&) {
   return 0;
 }
 const RegisterRole fork_late_role{"fork-late", &fork_late};
+
+TEST_F(VerbsProcess, ChildOfForkHasThePagesOfRegistrationsWhereTheKernelCopiesThem) {
+  if (::ibv_is_fork_initialized() != IBV_FORK_UNNEEDED)
+    GTEST_SKIP() << "on this kernel a child has no registered pages";
+  auto forking = RxeChild::role("fork-child", {});
+  EXPECT_EQ(forking.line(), "status 0");
+  EXPECT_EQ(forking.wait(), 0);
+}
+// --role fork-child: registers memory of the heap and forks; says how the child has ended, which
+// reads that memory and uses the heap around it.
+int fork_child(const std::vector<std::string>&) {
+  if (const Status made = verbs::initialize_fork_safety(); !made)
+    return std::cout << made.error() << std::endl, 1;
+  auto rig = Rig::create(verbs::devices().value()[0].open().value()).value();
+  rig.fill(0, rig.bytes.size(), 7);
+  const std::vector<std::byte> before = rig.bytes;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::vector<std::byte> more(std::size_t{1} << 20U, std::byte{1});
+    ::_exit(rig.bytes == before && more.back() == std::byte{1} ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) return std::cout << "signal " << WTERMSIG(status) << std::endl, 1;
+  std::cout << "status " << WEXITSTATUS(status) << std::endl;
+  return 0;
+}
+const RegisterRole fork_child_role{"fork-child", &fork_child};
 
 // rping is rdma-core's example program: not ours, and built on rdma_create_qp.
 TEST_F(VerbsProcess, OurClientPingsRpingsServer) {
