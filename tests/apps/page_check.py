@@ -258,11 +258,33 @@ def of_client(pages, options):
         check("client: the sessions are those of /status",
               [row[0] for row in sessions] == [one["server"] for one in status["sessions"]] and sessions,
               (sessions, status["sessions"]))
+        check("client: a session over one device has no rails", page.ask("hidden('table-rails')"))
         readable(page, "client")
         fits(page, "client")
         healthy(page, "client")
         asks_only(page, address, "client")
         page.close()
+        gate = Gate(address, with_rails)
+        page = Shown(pages)
+        page.load(f"http://{gate.address}/")
+        page.wait("check.rows('rails').length > 0")
+        server = status["sessions"][0]["server"]
+        equal("client: each rail has its row", page.ask("rows('rails')"),
+              [[server, "mlx5_0", "mlx5_4", "10.1.0.1", "100", "2"],
+               [server, "mlx5_1", "mlx5_5", "10.1.0.2", "25", "1"]])
+        healthy(page, "client with rails")
+        page.close()
+        gate.close()
+
+
+def with_rails(status):
+    """As the client of a session over two devices says it: this test has no device."""
+    status["sessions"][0]["rails"] = [
+        {"device": "mlx5_0", "server_device": "mlx5_4", "address": "10.1.0.1", "gigabits_per_s": 100.0,
+         "lanes": 2},
+        {"device": "mlx5_1", "server_device": "mlx5_5", "address": "10.1.0.2", "gigabits_per_s": 25.0,
+         "lanes": 1}]
+    return status
 
 
 HOSTILE = "<img src=x onerror=document.title='hacked'><script>document.title='hacked'</script>"
