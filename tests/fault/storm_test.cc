@@ -139,12 +139,14 @@ TEST_P(StormTest, ClientsThatLoseTheirConnectionsAtOnceComeBack) {
     lose_connections(kept);
     const auto all_back = [&] { return interrupted_ >= clients && resumed_ >= interrupted_; };
     std::atomic<bool> over{false};
+    std::size_t answered = 0, failed = 0;  // of the client beside them
     std::thread other{[&] {
       while (!over) {
         const auto began = Clock::now();
         const auto stat = session.stat("t0");
         const std::chrono::nanoseconds took = Clock::now() - began;
         count_one(stat ? ok_status() : Status{stat.error()}, took);
+        ++(stat ? answered : failed);
         longest_wait = std::max(longest_wait, took);
         std::this_thread::sleep_for(10ms);
       }
@@ -159,6 +161,8 @@ TEST_P(StormTest, ClientsThatLoseTheirConnectionsAtOnceComeBack) {
     }
     over = true;
     other.join();
+    EXPECT_GT(answered, 0U);
+    EXPECT_EQ(failed, 0U) << "requests of a client that had lost nothing";
     EXPECT_EQ(lost_, 0U) << "sessions that their server had given up";
     EXPECT_EQ(server().ask("lapsed"), "0");
     for (const Client& client : clients_)
