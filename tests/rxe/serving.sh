@@ -64,6 +64,9 @@ echo "a server that has lost its locked memory is not ready until it has it agai
 "${user[@]}" "$programs/remora-server" --config /tmp/server.yaml 2>/tmp/server.log &
 server=$!
 soon is_ready 200 || wrong "it does not get ready"
+# 8 bytes for each of 4,096 pages.
+soon grep -qF "a client that opens all of the pool takes about 32KiB of a device's translations" /tmp/server.log ||
+  wrong "the log does not estimate the translations"
 "$programs/remora" stat "$uri" >/dev/null || wrong "it does not serve"
 prlimit --pid "$server" --memlock=65536
 if "$programs/remora" stat "$uri" 2>/tmp/refused; then wrong "a client was let in"; fi
