@@ -1,13 +1,15 @@
 /// What a session costs a server: memory while it is idle and after traffic, memory when all
 /// sessions have gone, and the time in which a client connects.
 ///
-///   bench_sessions --uri URI --pid PID [--sessions 400] [--within 0]
+///   bench_sessions --uri URI --pid PID [--sessions 400] [--opens 0] [--within 0]
 ///
 /// URI: a region of at least 64 KiB with all rights, of the remora-server that is process PID on
 /// this host. Memory is the server's own (RssAnon of /proc/PID/status): not the pool, not the
-/// program. --within PERCENT: when all sessions have gone, waits for at most 90 s until the server
-/// has no more than so many percent of its memory before them; exit status 1: it has more.
+/// program. --opens COUNT: then all sessions at once open the region so many times each, by a
+/// thread each. --within PERCENT: when all sessions have gone, waits for at most 90 s until the
+/// server has no more than so many percent of its memory before them; exit status 1: it has more.
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -69,6 +71,28 @@ void make_traffic(const Region& region) {
   }
 }
 
+/// All sessions open the region `opens` times, at the same time. The milliseconds of each open.
+std::vector<double> open_at_once(const std::vector<SessionClient>& clients, const std::string& uri,
+                                 int opens) {
+  std::vector<std::vector<double>> took(clients.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < clients.size(); ++i)
+    threads.emplace_back([&clients, &uri, &took, opens, i] {
+      std::vector<Region> regions;
+      for (int left = opens; left > 0; --left) {
+        const auto began = Steady::now();
+        auto region = clients[i].engine.open_region(uri, Rights::kAll);
+        if (!region) give_up(region.error().message());
+        took[i].push_back(std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+        regions.push_back(std::move(*region));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  std::vector<double> all;
+  for (const std::vector<double>& each : took) all.insert(all.end(), each.begin(), each.end());
+  return all;
+}
+
 double own_kib(int pid) {
   std::ifstream status{"/proc/" + std::to_string(pid) + "/status"};
   for (std::string line; std::getline(status, line);)
@@ -100,10 +124,11 @@ void print(const char* what, double value, const char* unit) {
 }
 
 int run(const Arguments& arguments) {
-  arguments.expect({"--uri", "--pid", "--sessions", "--within"});
+  arguments.expect({"--uri", "--pid", "--sessions", "--opens", "--within"});
   const std::string uri = arguments.text("--uri", "");
   const int pid = arguments.number("--pid", 0);
   const int count = arguments.number("--sessions", 400);
+  const int opens = arguments.number("--opens", 0);
   const int percent = arguments.number("--within", 0);
   if (uri.empty() || pid <= 0 || count <= 0)
     give_up("give it --uri, --pid, and --sessions above 0");
@@ -119,6 +144,10 @@ int run(const Arguments& arguments) {
   const double idle = settled_kib(pid);
   for (const SessionClient& client : clients) make_traffic(client.region);
   const double busy = settled_kib(pid);
+  const auto opening = Steady::now();
+  const std::vector<double> opened_ms =
+      opens > 0 ? open_at_once(clients, uri, opens) : std::vector<double>{};
+  const double opening_s = std::chrono::duration<double>(Steady::now() - opening).count();
   clients.clear();
 
   const double most = before * percent / 100;
@@ -137,6 +166,10 @@ int run(const Arguments& arguments) {
   print("memory when all have gone, beside before", after / before * 100, "%");
   print("that long after they have gone", waited, "s");
   print("connecting, median", estimate(std::move(connected_ms)).median, "ms");
+  if (!opened_ms.empty()) {
+    print("all opens, at once", opening_s, "s");
+    print("the slowest of them", *std::max_element(opened_ms.begin(), opened_ms.end()), "ms");
+  }
   return percent == 0 || after <= most ? 0 : 1;
 }
 
