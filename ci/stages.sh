@@ -424,6 +424,7 @@ stage_vm_long() {
   vm_pair "two guests: client gone" "$root/tests/fault/client_host_faults.sh" "$root/build/dev" ||
     status=1
   vm_pair "two guests: fault" "$root/tests/fault/two_guests_faults.sh" "$root/build/dev" || status=1
+  vm_pair "two guests: mirror" "$root/tests/fault/two_guests_mirror.sh" "$root/build/dev" || status=1
   vm_verdicts "two namespaces: fault" --timeout 1200 -- "$root/tests/fault/netns_faults.sh" \
     "$root/build/dev" || status=1
   ci/check_commands.py --where vm-long || status=1
