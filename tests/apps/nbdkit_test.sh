@@ -118,6 +118,11 @@ run 0 "qemu-io patterns" qemu-io -f raw -c 'write -P 0xab 4096 12288' -c 'read -
   -c 'write -P 0x11 100513 1021' -c 'read -P 0x11 100513 1021' -c 'discard 4096 4096' \
   -c 'write -P 0x22 1048576 3145728' -c 'read -P 0x22 1048576 3145728' -c 'flush' "$nbd"
 is "they are as written" eval '! has out "verification failed"'
+for direction in read write; do
+  if [[ $direction == write ]]; then option=(-w); else option=(); fi
+  run 0 "qemu-img bench, $direction" qemu-img bench -f raw -t none -c 256 -d 32 -s 4096 "${option[@]}" "$nbd"
+  is "it completes" has out '^Run completed in'
+done
 
 if [[ $transport == rdma ]]; then verified=256k; else verified=8m; fi  # an emulated guest is slow
 for depth in 1 32; do

@@ -236,6 +236,17 @@ def test_a_fenced_grant(client, region):
     newer.write(0, b"new")
 
 
+def test_a_region_that_is_removed_under_way(client, region):
+    with region.queue(depth=4) as queue:
+        client.remove_region(region.name, remora.Removal.NOW)
+        error = raised(remora.AccessRefusedError, region.write, 0, b"late")
+        assert error.reason == remora.Reason.REVOKED
+        queue.write(0, b"late")
+        ended, = queue.wait()
+        assert isinstance(ended.error, remora.AccessRefusedError)
+    raised(remora.UnknownRegionError, region.reopen)
+
+
 @reads_need_the_server
 def test_a_server_that_does_not_answer(own_server):
     with remora.connect(own_server.uri) as client:

@@ -68,6 +68,36 @@ TEST_F(NbdkitRequest, AnAttemptHasNothingOfTheErrorOfAnEarlierOne) {
   EXPECT_EQ(fakes_.lines().back(), "out of memory");
 }
 
+TEST_F(NbdkitRequest, EachFailureHasItsErrno) {
+  struct Failure {
+    int code;
+    int reason;
+    int error;
+  };
+  // Of a time-out nbdkit would make EINVAL. The write in doubt is the last one: others would wait.
+  constexpr std::array<Failure, 11> kFailures{
+      {{REMORA_NO_RIGHT, REMORA_REASON_NONE, EROFS},
+       {REMORA_ACCESS_REFUSED, REMORA_REASON_NO_RIGHT, EROFS},
+       {REMORA_OUT_OF_RANGE, REMORA_REASON_NONE, ENOSPC},
+       {REMORA_ACCESS_REFUSED, REMORA_REASON_OUT_OF_RANGE, ENOSPC},
+       {REMORA_CONNECTION_LOST, REMORA_REASON_NONE, ESHUTDOWN},
+       {REMORA_CLOSED, REMORA_REASON_NONE, ESHUTDOWN},
+       {REMORA_OUT_OF_MEMORY, REMORA_REASON_NONE, ENOMEM},
+       {REMORA_STALE_REGION, REMORA_REASON_NONE, EIO},
+       {REMORA_ACCESS_REFUSED, REMORA_REASON_REVOKED, EIO},
+       {REMORA_TIMED_OUT, REMORA_REASON_NONE, EIO},
+       {REMORA_INDETERMINATE, REMORA_REASON_NONE, EIO}}};
+  fakes_.nanosleep = [] { return -1; };  // nothing is waited for, and nothing repeated
+  for (const Failure& failure : kFailures) {
+    fakes_.write = [&failure](remora_error* error) {
+      error->reason = failure.reason;
+      return failure.code;
+    };
+    EXPECT_EQ(write(), -1);
+    EXPECT_EQ(fakes_.error, failure.error) << failure.code << ", " << failure.reason;
+  }
+}
+
 TEST_F(NbdkitRequest, IsNotSentWhenItsClientLeavesWhileItWaits) {
   fakes_.connected = 0;
   fakes_.settled = [] { return REMORA_TIMED_OUT; };
