@@ -5,6 +5,8 @@
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 if [[ $transport == shm ]]; then
+  lines=$(wc -l <"$(dirname "${BASH_SOURCE[0]}")/../../apps/examples/c_client.c")
+  is "the client in C has less than 60 lines" test "$lines" -lt 60
   mkfifo "$work/stdin"
   "$bin/embedded_server" "$port" <"$work/stdin" >"$work/server.out" 2>"$work/err" &
   server=$!

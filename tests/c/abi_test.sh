@@ -10,8 +10,8 @@ usage: tests/c/abi_test.sh symbols|types LIBRARY
        tests/c/abi_test.sh --update LIBRARY
 
   symbols   compares the exported symbols with symbols.txt, and these with ci/debian/libremora0.symbols
-  types     compares functions and types; exit status 77 where LIBRARY has no debug information or
-            abidiff is not installed (ci/setup.sh test)
+  types     compares functions and types, and shows that changes of both would be found; exit status 77
+            where LIBRARY has no debug information or abidiff is not installed (ci/setup.sh test)
   --update  writes both files from LIBRARY, of build/dev: after a function or a field was added. A change
             that abidiff calls incompatible needs another SOVERSION and another name in libremora.map
 USAGE
@@ -30,6 +30,19 @@ trap 'rm -rf "$work"' EXIT
 # NAME@@VERSION, a line each.
 symbols() {
   nm -D --defined-only "$library" | sed -nE 's/^[0-9a-f]+ [^A] //p' | LC_ALL=C sort
+}
+
+# seeded NAME SED_EXPRESSION: abidiff finds that change.
+seeded() {
+  sed -E "$2" "$folder/libremora.abi" >"$work/seeded.abi"
+  if cmp -s "$folder/libremora.abi" "$work/seeded.abi"; then
+    echo "$1: the change was not made: its expression no longer fits libremora.abi"
+    exit 1
+  fi
+  if abidiff --no-show-locs "$folder/libremora.abi" "$work/seeded.abi" >"$work/seeded.txt"; then
+    echo "$1: abidiff does not find it"
+    exit 1
+  fi
 }
 
 # The interface as XML, without paths of this machine.
@@ -74,6 +87,10 @@ case $1 in
       echo "the C API differs from engine/c/abi/libremora.abi; see tests/c/abi_test.sh --help"
       exit 1
     }
+    seeded "a parameter less" "/<function-decl name='remora_queue_wait' /,/<\\/function-decl>/ {
+      /<parameter .* name='at_least'/d }"
+    seeded "a member elsewhere" "/<class-decl name='remora_completion' /,/<\\/class-decl>/ {
+      s/layout-offset-in-bits='64'/layout-offset-in-bits='96'/ }"
     ;;
   --update)
     mkdir -p "$folder"
