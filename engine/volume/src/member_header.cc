@@ -55,7 +55,8 @@ Result<MemberHeader> MemberHeader::decode(std::span<const std::byte, kBytes> byt
   constexpr Operation kOperation{"header of a member"};
   if (word_at(bytes, 0) != kMagic || word_at(bytes, 8) != checksum(bytes))
     return Error{Code::kProtocol, kOperation};
-  if (word_at(bytes, 1) != kVersion) return Error{Code::kUnsupported, kOperation};
+  if (const std::uint64_t version = word_at(bytes, 1); version != kVersion)
+    return Error{Code::kUnsupported, kOperation}.with_limit(version, kVersion);
   MemberHeader header;
   header.generation = word_at(bytes, 2);
   header.volume_id = word_at(bytes, 3);

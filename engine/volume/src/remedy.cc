@@ -29,6 +29,11 @@ std::string_view remedy(const Error& error) noexcept {
     return "use the version of Remora that has written it, or a later one";
   if (operation == "record of a cluster")
     return "another program has written the key, or it is damaged: 'etcdctl get KEY' shows it";
+  if (operation == "header of a member" && code == Code::kUnsupported)
+    return "claim the volume with the version of Remora that has written it last, or a later one";
+  if (operation == "header of a member")
+    return "another program has written into that region, or it is damaged: if nothing of it is "
+           "missed, 'remora rm' removes it; then 'remora volume repair --from-headers'";
   if (operation == "volume" && code == Code::kNotFound)
     return "'remora volume ls' shows the volumes of the cluster";
   if (operation == "volume that is being created" || operation == "volume that is being removed")

@@ -15,6 +15,7 @@
 #include <remora/engine/server.h>
 #include <remora/volume/cluster.h>
 #include <remora/volume/management.h>
+#include <remora/volume/remedy.h>
 
 #include "support/assert_ok.h"
 #include "unit/volume/management_fixture.h"
@@ -356,6 +357,24 @@ TEST_F(Management, ImportRefusesAServerWithOtherMemory) {
   EXPECT_EQ(refused.error().error.code(), Code::kStaleRegion);
   EXPECT_EQ(import_volume(cluster(), "{}").error().error.code(), Code::kProtocol);
   expect_no_keys();
+}
+
+/// What a client finds that names another cluster of the same store.
+TEST_F(Management, ClustersOfOneStoreAreApart) {
+  ASSERT_TRUE(create_volume(cluster(), engine(), spec()));
+  const std::size_t made = regions();
+  const Cluster other{cluster().shared_store(), std::string{kFileCluster} + "2"};
+  EXPECT_TRUE(other.servers().value().empty());
+  EXPECT_TRUE(other.volumes().value().empty());
+  const auto missing = other.layout("disk");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code(), Code::kNotFound);
+  EXPECT_THAT(remedy(missing.error()), HasSubstr("'remora volume ls'"));
+  EXPECT_FALSE(create_volume(other, engine(), spec()));
+  EXPECT_FALSE(remove_volume(other, engine(), "disk"));
+  EXPECT_NE(other.generation().value(), cluster().generation().value());
+  EXPECT_EQ(regions(), made);
+  ASSERT_OK(cluster().layout("disk"));
 }
 
 TEST_F(Management, VolumesOfSimilarNamesAreApart) {

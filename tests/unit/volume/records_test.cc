@@ -1,5 +1,6 @@
 // Records come back as they were written; others are refused with the member that is wrong.
 
+#include <cstdint>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
@@ -62,21 +63,24 @@ TEST(Records, ComeBackAsTheyWere) {
   EXPECT_EQ(parse_generation("k", generation_json(0xabcU)).value(), 0xabcU);
 }
 
-TEST(Records, NewerVersionIsUnsupported) {
-  for (const std::string& text : {to_json(server()), to_json(volume()), to_json(group())}) {
-    const auto newer = parse_server("/remora/lab/x", with(text, "\"version\":1", "\"version\":2"));
-    ASSERT_FALSE(newer);
-    EXPECT_EQ(newer.error().code(), Code::kUnsupported);
-    EXPECT_EQ(newer.error().asked(), 2U);
-    EXPECT_EQ(newer.error().allowed(), kRecordVersion);
-    EXPECT_THAT(remedy(newer.error()), HasSubstr("version of Remora"));
-  }
+TEST(Records, OtherVersionsAreUnsupported) {
+  for (const std::string& text : {to_json(server()), to_json(volume()), to_json(group())})
+    for (const std::uint64_t version : {std::uint64_t{0}, kRecordVersion + 1}) {
+      const auto other = parse_server(
+          "/remora/lab/x", with(text, "\"version\":1", "\"version\":" + std::to_string(version)));
+      ASSERT_FALSE(other);
+      EXPECT_EQ(other.error().code(), Code::kUnsupported);
+      EXPECT_EQ(other.error().asked(), version);
+      EXPECT_EQ(other.error().allowed(), kRecordVersion);
+      EXPECT_THAT(remedy(other.error()), HasSubstr("version of Remora"));
+    }
 }
 
 TEST(Records, WrongMemberIsNamed) {
   const auto refused = [](const Error& error, const char* member) {
     EXPECT_EQ(error.code(), Code::kProtocol);
     EXPECT_EQ(error.subject(), std::string{"k: "} + member);
+    EXPECT_THAT(remedy(error), HasSubstr("'etcdctl get KEY'"));
   };
   const std::string text = to_json(volume());
   refused(parse_volume("k", with(text, "\"block_bytes\":4096", "\"block_bytes\":4097")).error(),

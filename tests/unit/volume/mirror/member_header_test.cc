@@ -1,6 +1,11 @@
 #include "member_header.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <gtest/gtest.h>
+#include <string_view>
+
+#include <remora/volume/remedy.h>
 
 #include "mirror_layout.h"
 #include "support/assert_ok.h"
@@ -57,6 +62,33 @@ TEST(MemberHeader, OneThatWasWrittenInPartIsRefused) {
     MemberHeader::Bytes bytes = example().encode();
     bytes[at] ^= std::byte{0x40};
     EXPECT_CODE(MemberHeader::decode(bytes), kProtocol);
+    const Error refused = MemberHeader::decode(bytes).error();
+    EXPECT_NE(remedy(refused).find("'remora rm'"), std::string_view::npos);
+  }
+}
+
+/// As another version of Remora would write it: its checksum is right.
+MemberHeader::Bytes with_version(std::uint64_t version) {
+  constexpr std::size_t kChecksumAt = MemberHeader::kBytes - 8;
+  MemberHeader::Bytes bytes = example().encode();
+  bytes[8] = static_cast<std::byte>(version);
+  std::uint64_t sum = 0xcbf29ce484222325;
+  for (std::size_t i = 0; i < kChecksumAt; ++i)
+    sum = (sum ^ std::to_integer<std::uint64_t>(bytes[i])) * 0x100000001b3;
+  for (std::size_t i = 0; i < 8; ++i)
+    bytes[kChecksumAt + i] = static_cast<std::byte>(sum >> (8 * i));
+  return bytes;
+}
+
+TEST(MemberHeader, OneOfAnotherVersionIsUnsupported) {
+  EXPECT_EQ(MemberHeader::decode(with_version(1)).value(), example());
+  for (const std::uint64_t version : {std::uint64_t{0}, std::uint64_t{2}}) {
+    const auto other = MemberHeader::decode(with_version(version));
+    ASSERT_FALSE(other);
+    EXPECT_EQ(other.error().code(), Code::kUnsupported);
+    EXPECT_EQ(other.error().asked(), version);
+    EXPECT_EQ(other.error().allowed(), 1U);
+    EXPECT_NE(remedy(other.error()).find("version of Remora"), std::string_view::npos);
   }
 }
 
