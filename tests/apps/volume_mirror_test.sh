@@ -71,6 +71,16 @@ is "an interrupt ends it" eventually ended "$claim"
 run 0 "stat" "$remora" volume stat "$disk" --json
 json "no writer is left" '.writer == ""'
 run 0 "put again" "$remora" put "$work/in" "$disk"
+"$remora" volume claim "$disk" --json >"$work/next.json" 2>"$work/next.err" &
+claim=$!
+pids+=("$claim")
+is "a claim is held again" eventually test -s "$work/next.json"
+run 0 "the release of another program's claim" "$remora" volume release "$disk" --json
+json "the volume is named" '.released == "disk"'
+is "that program ends" eventually ended "$claim"
+{ wait "$claim"; } 2>/dev/null
+is "with an error" test $? -ne 0
+is "which says why" grep -q 'another client has taken the claim' "$work/next.err"
 
 # --- drain ------------------------------------------------------------------------------------------
 run 0 "drain" "$remora" cluster drain "$cluster" s1 --json
