@@ -138,4 +138,55 @@ for name in s1 s3 s4; do
   stop_server
   is "$name ends cleanly" same "$status" 0
 done
+
+# --- servers with keys: who creates, who reads, also after a repair -----------------------------------
+store=$work/keyed.json
+cluster=remora+file://$store
+disk=$cluster/disk
+for name in manager reader; do run 0 "the key of $name" "$remora" key generate "$work/$name.key"; done
+manager=(env REMORA_CLIENT=manager "REMORA_KEY_FILE=$work/manager.key" "$remora")
+reader=(env REMORA_CLIENT=reader "REMORA_KEY_FILE=$work/reader.key" "$remora")
+start_keyed() {
+  cat >"$work/$1.yaml" <<YAML
+listen: {address: 127.0.0.1, port: 0}
+pool: {size: 32MiB, piece: 4MiB, huge_pages: never}
+cluster: {server: $1, file: $store}
+auth: keys
+clients:
+  - {name: manager, key_file: manager.key, create: true}
+  - {name: reader, key_file: reader.key}
+YAML
+  start_server "$work/$1.yaml"
+  pid_of[$1]=$server
+}
+# read_back NAME: the reader gets them.
+read_back() {
+  rm -f "$work/back"
+  run 0 "$1" "${reader[@]}" get --length 4194304 "$disk" "$work/back"
+  is "it has the bytes" cmp -n 4194304 "$work/in" "$work/back"
+}
+start_keyed k1
+start_keyed k2
+is "both are registered" eventually registered '["k1","k2"]'
+run 3 "a client that may not create" "${reader[@]}" volume create "$disk" --size 4MiB --group 4MiB --kind mirror:2
+run 0 "nothing is half made" "$remora" volume ls "$cluster" --json
+json "there is no volume" '.volumes == []'
+run 0 "the manager" "${manager[@]}" volume create "$disk" --size 4MiB --group 4MiB --kind mirror:2 --allow reader=read
+head -c 4194304 "$work/in" >"$work/part"
+run 0 "its put" "${manager[@]}" put "$work/part" "$disk"
+read_back "the reader"
+is "which may not write" eval '! "${reader[@]}" put "$work/part" "$disk" >"$work/out" 2>"$work/err"'
+kill_member k2
+start_keyed k3
+is "the dead one is gone, and another one is there" eventually registered '["k1","k3"]'
+run 0 "the manager repairs" "${manager[@]}" volume repair "$disk" --json
+json "all is done" '.left == [] and .members_added == 1'
+read_back "the reader, after the repair"
+kill_member k1
+is "only the copy that was made is left" eventually registered '["k3"]'
+run 0 "the manager claims it" "${manager[@]}" volume release "$disk"
+read_back "the reader, from the new copy"
+server=${pid_of[k3]}
+stop_server
+is "k3 ends cleanly" same "$status" 0
 finish
