@@ -133,7 +133,7 @@ Status GrantDomain::register_memory(Entry& entry, const GrantRequest& request, v
   const remora::detail::MutexLock lock{mutex_};
   Use& use = uses_.at(&entry);
   auto node = entries_.extract(use.place);
-  REMORA_ASSERT(node.key().addresses.size() == entry.extents.size(),
+  REMORA_ASSERT(!node.empty() && node.key().addresses.size() == entry.extents.size(),
                 "a registration has an address for each stretch of its memory");
   for (std::size_t i = 0; i < entry.extents.size(); ++i)
     node.key().addresses[i] = entry.extents[i].remote_address;
