@@ -25,7 +25,8 @@ without a mark is an error, and so is a block that does not name its language (`
 native, guest: the blocks of one file run one after the other in one scratch folder, in which the project's
 folders stand as links and `build/dev` is TREE (default: build/dev). Where the kernel allows it, a file has
 a network namespace of its own, so that ports which a document names are free, and runs beside others; what
-builds TREE waits for its turn. In a guest, `ci/vm/run.sh OPTION... -- COMMAND` runs COMMAND in that same guest.
+builds TREE or lists its tests waits for its turn. In a guest, `ci/vm/run.sh OPTION... -- COMMAND` runs COMMAND in
+that same guest.
 
 A stage: they run in the project's own folder, with the environment of the stage.
 
@@ -240,6 +241,7 @@ class Session:
 
     def __init__(self, tree, limit, where="native"):
         self.tree, self.limit, self.started, self.staying, self.server = tree, limit, [], [], False
+        self.beside = where == "native"  # elsewhere one document runs after the other, and TREE may not be there
         self.own = tempfile.mkdtemp(prefix="remora-doc.")
         self.folder = self.own if where in SCRATCH else ROOT
         self.environment = dict(os.environ)
@@ -284,8 +286,8 @@ class Session:
 
     @contextlib.contextmanager
     def turn(self, block):
-        """Two programs must not build or install a tree at the same time."""
-        if not re.search(r"\bcmake\b", block.text):
+        """Two programs must not build, install or list the tests of a tree at the same time."""
+        if not (self.beside and re.search(r"(cmake|ctest)\b", block.text)):
             yield
             return
         with open(os.path.join(self.tree, ".check_commands.lock"), "w", encoding="ascii") as lock:
