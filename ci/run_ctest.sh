@@ -72,12 +72,11 @@ fi
 # What is chosen by label and name is listed; how many at once is for the run.
 jobs=() choice=()
 while (($#)); do
-  if [[ $1 == -j ]]; then
-    jobs=(-j "${2:?-j needs a number}")
-    shift
-  else
-    choice+=("$1")
-  fi
+  case $1 in
+    -j) jobs=(-j "${2:?-j needs a number}"); shift ;;
+    -j[0-9]*) jobs=("$1") ;;
+    *) choice+=("$1") ;;
+  esac
   shift
 done
 if [[ $listed ]]; then
