@@ -13,7 +13,7 @@ self=ci/test.sh
 stages_table="
 setup      |1200| |install missing Debian packages (build, test, vm)
 format     | 300| |clang-format-14 on every source that git knows
-shellcheck | 300| |shellcheck on every shell script
+shellcheck | 300| |shellcheck on every shell script; with --gate those that have changed, or name one that has
 layers     | 300| |which folder may include and link which, words, documents, the hosted workflow; seeded faults must be caught
 dev        |2400| |build dev; native tests
 quickstart | 900| |the run part of ci/quickstart.sh, natively, and ci/cluster.sh, with the dev build, whose units are those of its own
