@@ -44,10 +44,11 @@ stage_format() {
 
 stage_shellcheck() {
   local scripts file
-  # By their first line: a file without one is sourced, and read along with the script that sources it.
+  # By their first line, which names a shell or, where a file is sourced, tells shellcheck of it: a folder's files
+  # that a script sources by a variable's name are read along with no script.
   mapfile -t scripts < <(git ls-files | while read -r file; do
     [[ -f $file && ! -L $file ]] || continue
-    if head -c 64 "$file" | head -n 1 | grep -qaE '^#! ?(/usr)?/bin/(env )?(ba|da)?sh'; then
+    if head -c 64 "$file" | head -n 1 | grep -qaE '^#! ?(/usr)?/bin/(env )?(ba|da)?sh|^# shellcheck shell='; then
       echo "$file"
     fi
   done)
