@@ -360,14 +360,16 @@ stage_tsan() {
   return "$status"
 }
 
-# run_tsan FOLDER EXPRESSION [OTHERS]: the tests of the folder with such names, and without those of OTHERS.
+# run_tsan FOLDER EXPRESSION [OTHERS [LABELS]]: the tests of the folder with such names, without those of OTHERS and
+# without these labels.
 run_tsan() {
   # Address randomisation beyond 28 bits is more than the ThreadSanitizer of GCC 12 and clang 14 can map.
   local plain=()
   if setarch "$(uname -m)" -R true 2>/dev/null; then plain=(setarch "$(uname -m)" -R); fi
   TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$root/ci/tsan.supp} \
     REMORA_TIMEOUT_FACTOR=4 \
-    "${plain[@]}" ci/run_ctest.sh "build/tsan/$1" --together -LE '^(long|rxe.*)$' -R "$2" -E "_NOT_BUILT\$${3:+|$3}" -j "$tests_at_once"
+    "${plain[@]}" ci/run_ctest.sh "build/tsan/$1" --together -LE "${4:-^(long|rxe.*)\$}" -R "$2" \
+    -E "_NOT_BUILT\$${3:+|$3}" -j "$tests_at_once"
 }
 
 # What the gate leaves out of both.
@@ -379,8 +381,8 @@ stage_sanitizers() {
   # shellcheck disable=SC2086  # a list of words
   build tsan auth_peers conformance_c protection tests/unit/engine/all ${tsan_programs[tests/fault]}
   run_tsan tests/unit/engine "$tsan_later" || status=1
-  # All but the programs of the stage tsan.
-  run_tsan tests/conformance . '^(Conformance/|Tcp|LocalPorts)' || status=1
+  # All but the programs of the stage tsan; of the C API also the halves with the label `again`.
+  run_tsan tests/conformance . '^(Conformance/|Tcp|LocalPorts)' '^rxe' || status=1
   run_tsan tests/fault "${tsan_tests[tests/fault]}" || status=1
   ci/check_commands.py --where sanitizers || status=1
   return "$status"
