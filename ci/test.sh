@@ -56,7 +56,7 @@ declare -A tsan_tests=(
 # What these run is the same code, which other tests run over another transport, by the C++ API, or as
 # another device: with --full only.
 asan_later='^(apps\..*\.tcp|apps\.(bench|completion|daemon|examples|man|schema|start|top)(\.shm)?'
-asan_later+='|Conformance/.*/shm|c\.(conformance|sessions)\..*|volume_model\.mutants'
+asan_later+='|Conformance/.*/shm|c\.(conformance|sessions)\..*'
 # One large configuration, and how the tests themselves judge a history.
 asan_later+='|LoadServer\.AsManyRegionsAsMayBe|Linearizability\.ManyUnknownOnesAreNoObstacle'
 asan_later+='|unit_(verbs|engine)\.device\.(mlx5-no-atomics|bnxt_re.*|irdma|rxe)|Fault/(ClientKill|ServerKill|Crowd)Test\..*)$'
