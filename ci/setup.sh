@@ -18,8 +18,8 @@ build_packages=(
 )
 # What the test suites and the Python package are compiled with.
 suite_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3-cffi python3-dev)
-# The store of clusters, which tests start themselves.
-cluster_packages=(etcd-server etcd-client)
+# The store of clusters, which tests start themselves, and what makes its certificates.
+cluster_packages=(etcd-server etcd-client openssl)
 # clang, with the run-time libraries of its sanitizers and libFuzzer: the other compilers of
 # .github/workflows/ci.yml; clang 14 builds the presets asan-ubsan, tsan
 # and fuzz, LLD links the first two, and LLVM names functions in their reports.

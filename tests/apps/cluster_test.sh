@@ -193,7 +193,7 @@ unset REMORA_ETCD_USER REMORA_ETCD_PASSWORD_FILE
 { kill -KILL "$etcd" && wait "$etcd"; } 2>/dev/null
 
 if ! command -v openssl >/dev/null; then
-  echo "# openssl is not installed: ci/setup.sh test"
+  echo "# openssl is not installed: ci/setup.sh cluster"
   finish
 fi
 request=(openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes)
