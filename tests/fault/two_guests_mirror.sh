@@ -263,6 +263,13 @@ gone_test() {
   end_member "$third" s3
 }
 
+# end_late_load: waits until a write has failed, or two passes have been written, of which one began after the stop.
+end_late_load() {
+  local wanted=$(($(passes) + 2))
+  while kill -0 "$load_pid" 2>"$work/null" && (($(passes) < wanted)); do sleep 0.2; done
+  : >"$work/enough"
+}
+
 # What guest 0 does for each of them.
 serve_tests() {
   local name status
@@ -272,17 +279,18 @@ serve_tests() {
     case $name in
       late-write)
         begin_load
-        kill -STOP "$nbdkit"
+        kill -STOP "$nbdkit" || broken=1  # the other guest waits
         vm-signal stopped
         vm-wait taken "$patience"
-        kill -CONT "$nbdkit"
+        kill -CONT "$nbdkit" || broken=1
+        end_late_load
         status=0
         wait "$load_pid" || status=$?
         if ((status == 0 || broken)) || [[ $(logged 'another client has claimed the mirror') != yes ]]; then
           cat "$work/load.log" "$work/nbdkit.log"
           vm-signal accepted
         fi
-        kill -TERM "$nbdkit"
+        kill -TERM "$nbdkit" 2>"$work/null" || true
         wait "$nbdkit" || true
         vm-signal refused
         ;;
