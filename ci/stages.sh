@@ -241,7 +241,7 @@ vm_list() {
 # vm_guest TREE fast|gate|long: the suites of that tier in one guest (ci/guest_suites.sh).
 vm_guest() {
   local seconds=3000
-  [[ $2 != long ]] || seconds=9000  # some fifty tests one after the other, of up to 15 minutes each
+  [[ $2 != long ]] || seconds=12000  # sixty tests one after the other, of up to half an hour each
   vm_list "$1" "$2" all || return 1
   ci/vm/run.sh --memory 4G --timeout "$seconds" -- \
     "$root/ci/guest_suites.sh" "$root/$1" "$2" all "$logs/rxe-all"
