@@ -252,7 +252,7 @@ is "get is killed" get_killed
 rm copy.remora-part
 get_again "get whose partial file is gone" 0
 is "get is killed" get_killed
-truncate -s 5M hollow
+truncate -s 1M hollow # zeroes are not written: of 113 writes 109 are left
 run 0 "the region becomes empty behind the checkpoint" "$remora" put hollow "$(uri cache)" --offset 20MiB
 get_again "get of a region that has zeroes by now" "$checkpoint"
 is "get is killed" get_killed
