@@ -41,6 +41,8 @@ class Executor {
  public:
   /// Opens no descriptor and starts no thread. Allocates.
   explicit Executor(const ExecutorOptions& options = {});
+  /// Not during run(), except by exit(3), which destroys static objects: operations in flight then
+  /// keep what they use until the process has ended.
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <remora/engine/executor.h>
+#include <remora/owned.h>
 
 #include "base/clock.h"
 
@@ -179,7 +180,13 @@ using detail::ExecutorCore;
 Executor::Executor(const ExecutorOptions& options)
     : core_{std::make_unique<ExecutorCore>(
           std::clamp<std::size_t>(options.depth, 1, kMaxQueueDepth))} {}
-Executor::~Executor() = default;
+/// While run() is under way, only exit(3) destroys an executor, which is static then: it is called
+/// in a task, or in another thread. Operations are in flight, and coroutines that still exist name
+/// their queues. So the state stays until the process has ended.
+Executor::~Executor() {
+  if (core_ != nullptr && core_->running()) [[unlikely]]
+    detail::keep_unreleased(core_);
+}
 
 /// An Executor that a parent process made outside of run() has no state of the parent except the
 /// depth.

@@ -40,6 +40,8 @@ class ExecutorCore {
 
   /// See Executor::run(). Errors: kBusy (it runs a task already).
   Status drive(bool (*ended)(void*) noexcept, void* task, void (*start)(void*)) noexcept;
+  /// Whether a thread is in drive(). Any thread.
+  [[nodiscard]] bool running() const noexcept { return running_.load(std::memory_order_acquire); }
   [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
 
  private:
