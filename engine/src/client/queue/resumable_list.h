@@ -27,7 +27,6 @@ class ResumableList {
     --size_;
     job.run(job);
   }
-  void clear() noexcept { *this = {}; }
 
  private:
   Resumable* first_ = nullptr;

@@ -52,19 +52,5 @@ TEST(ResumableList, AJobMayAppendItselfAndTheLastOneAnother) {
   EXPECT_TRUE(list.empty());
 }
 
-TEST(ResumableList, AClearedListRunsNothingAndTakesJobsAgain) {
-  ResumableList list;
-  std::vector<int> ran;
-  NumberedJob first{1, ran, list};
-  NumberedJob second{2, ran, list};
-  list.append(first);
-  list.clear();
-  EXPECT_TRUE(list.empty());
-  list.append(second);
-  EXPECT_EQ(list.size(), 1U);
-  list.run_first();
-  EXPECT_EQ(ran, (std::vector<int>{2}));
-}
-
 }  // namespace
 }  // namespace remora::detail
