@@ -141,7 +141,7 @@ TEST_P(StormTest, ClientsThatLoseTheirConnectionsAtOnceComeBack) {
     std::atomic<bool> over{false};
     std::size_t answered = 0, failed = 0;  // of the client beside them
     std::thread other{[&] {
-      while (!over) {
+      do {
         const auto began = Clock::now();
         const auto stat = session.stat("t0");
         const std::chrono::nanoseconds took = Clock::now() - began;
@@ -149,7 +149,7 @@ TEST_P(StormTest, ClientsThatLoseTheirConnectionsAtOnceComeBack) {
         ++(stat ? answered : failed);
         longest_wait = std::max(longest_wait, took);
         std::this_thread::sleep_for(10ms);
-      }
+      } while (!over);
     }};
     EXPECT_TRUE(test::eventually(all_back, over_rdma() ? reconnect_for() : 2 * kBound))
         << interrupted_ << " interrupted, " << resumed_ << " resumed";
