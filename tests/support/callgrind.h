@@ -34,15 +34,20 @@ inline std::string why_uncountable() {
 
 /// Instructions a round of `command ROUNDS`, in what the program lets count (support/counted.h).
 /// Callgrind needs a second to start and a tenth of it to count: what a program does once, it does
-/// before it lets count, so that one count is enough.
+/// before it lets count, so that one count is enough. Nothing: the program has failed, which would
+/// be few instructions, or callgrind has counted none.
 inline std::optional<double> instructions_a_round(const std::string& command, int rounds) {
+  const std::string succeeded = "the program has succeeded";
   const std::string output =
       output_of("valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file=/dev/null " +
-                command + " " + std::to_string(rounds) + " 2>&1");
+                command + " " + std::to_string(rounds) + " 2>&1 && echo " + succeeded);
   const std::string label = "Collected : ";
   const std::size_t at = output.find(label);
-  if (at == std::string::npos) return std::nullopt;
-  return std::strtod(output.c_str() + at + label.size(), nullptr) / rounds;
+  const double counted =
+      at == std::string::npos ? 0 : std::strtod(output.c_str() + at + label.size(), nullptr);
+  if (counted > 0 && output.find(succeeded) != std::string::npos) return counted / rounds;
+  std::fputs(output.c_str(), stderr);
+  return std::nullopt;
 }
 
 }  // namespace remora::test
