@@ -147,20 +147,28 @@ std::size_t VolumeQueueCore::collect(VolumeLane& lane, const Completions& found)
     entry.next = next_free;
     next_free = &entry;
   };
+  bool any_failed = false;
   for (const Completion& completion : found) {
     const std::uint64_t tag = completion.tag();
-    if (completion.ok() && VolumeLaneTag::is_transfer(tag)) [[likely]]
+    if (completion.ok() && VolumeLaneTag::is_transfer(tag)) [[likely]] {
       hand_out(table[tag], 0);
-    else if (completion.ok() && !VolumeLaneTag::is_part(tag))
+    } else if (completion.ok() && !VolumeLaneTag::is_part(tag)) {
       hand_out(table[VolumeLaneTag::index(tag)], completion.old_value());
-    else
+    } else {
+      any_failed = any_failed || !completion.ok();
       end_part(lane, completion);
+    }
   }
   free_ = next_free;
   const auto handed_out = static_cast<std::size_t>(next - first);
   room_.left += handed_out;
   ready_count_ += handed_out;
-  in_flight_ -= ended_count() - before;
+  // An operation that the lane has refused when it took it ends before submit(). Which of the
+  // failed ones these are is not known: from here on all that was taken counts as in flight.
+  if (any_failed && lane.taken_count != 0) [[unlikely]]
+    submit_lanes();
+  else
+    in_flight_ -= ended_count() - before;
   lanes_.remove_in_flight(lane, found.size());
   return found.size();
 }

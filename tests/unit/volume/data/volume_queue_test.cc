@@ -224,6 +224,32 @@ TEST_F(VolumeQueueTest, EventDescriptorTellsOfEachServerAndOfRefusals) {
   EXPECT_EQ(refused[0].error().code(), Code::kOutOfRange);
 }
 
+/// A server's queue refuses them when it takes them, before submit().
+TEST_F(VolumeQueueTest, OperationsWithoutARightEndAtOnceAndTheOthersAreStillCounted) {
+  const Volume reader = open(make(), {.rights = Rights::kRead});
+  std::vector<std::byte> bytes(64);
+  VolumeQueue queue = reader.queue({.depth = 8}).value();
+  EXPECT_TRUE(queue.write(ByteOffset{0}, bytes, 1));
+  const VolumeCompletions alone = queue.progress();
+  ASSERT_EQ(alone.size(), 1U);
+  EXPECT_EQ(alone[0].tag(), 1U);
+  EXPECT_CODE(Status{alone[0].error()}, kNoRight);
+  EXPECT_TRUE(queue.wait(1).empty()) << "nothing is in flight";
+  faults_.hold_completions();
+  EXPECT_TRUE(queue.read(ByteOffset{0}, bytes, 2));
+  ASSERT_OK(queue.submit());
+  EXPECT_TRUE(queue.write(ByteOffset{0}, bytes, 3));
+  const VolumeCompletions beside = queue.wait(1);
+  ASSERT_EQ(beside.size(), 1U);
+  EXPECT_EQ(beside[0].tag(), 3U);
+  faults_.release_completions();
+  const VolumeCompletions last = queue.wait(1);
+  ASSERT_EQ(last.size(), 1U) << "the read is in flight";
+  EXPECT_EQ(last[0].tag(), 2U);
+  EXPECT_TRUE(last[0].ok());
+  EXPECT_EQ(queue.size(), 0U);
+}
+
 /// While no lane reports anything, a waiting thread sleeps for all lanes; the first completion of
 /// any lane wakes it.
 TEST_F(VolumeQueueTest, WaitForOneWakesForAnyServer) {
