@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +59,21 @@ int poll_cq(ibv_cq* /*queue*/, int /*count*/, ibv_wc* completions) {
   completions->status = IBV_WC_SUCCESS;
   return 1;
 }
+
+/// What a lane is made of. The lane owns it: the session's end may be in another thread than
+/// main()'s.
+struct FakeDevice {
+  test::FakeVerbs fake;
+  std::optional<test::FakeRig> rig;
+  std::optional<verbs::QueuePair<verbs::Rc>> pair;
+
+  FakeDevice() {
+    fake.table.post_send = &post_send;
+    fake.table.poll_cq = &poll_cq;
+    rig.emplace(verbs::devices(fake.table).value().begin()->open().value());
+    pair.emplace(rig->connected());
+  }
+};
 
 struct FakeDomain final : transport::MemoryDomain {
   Result<std::unique_ptr<transport::Registration>> register_bytes(std::span<std::byte>) override {
@@ -202,9 +218,6 @@ int main(int argc, char** argv) {
   const std::string face{argv[2]};
   const std::uint64_t times = std::strtoull(argv[3], nullptr, 10);
 
-  test::FakeVerbs fake;
-  fake.table.post_send = &post_send;
-  fake.table.poll_cq = &poll_cq;
   std::vector<std::byte> memory(4096);
   const auto engine = detail::EngineCore::create({}).value();
   // "regions:N" and "sessions:N", over memory of this process
@@ -223,22 +236,21 @@ int main(int argc, char** argv) {
   }
   transport::FakeServerEndpoint::Offer offer{};
   offer.memory = memory;
-  std::optional<test::FakeRig> rig;
-  std::optional<verbs::QueuePair<verbs::Rc>> pair;
   if (direct) {
     offer.direct = transport::DirectPath{};
   } else {
-    rig.emplace(verbs::devices(fake.table).value().begin()->open().value());
-    pair.emplace(rig->connected());
+    const auto device = std::make_shared<FakeDevice>();
     offer.domain = std::make_shared<FakeDomain>();
-    const transport::rdma::LanePair ends{.pair = &*pair, .to_error = [] {}, .destroy = [] {}};
+    const transport::rdma::LanePair ends{
+        .pair = &*device->pair, .to_error = [] {}, .destroy = [device] {}};
     if (tokens)
-      offer.lane_of_keys = [&rig, ends](std::shared_ptr<transport::RkeyTable> keys) {
-        return transport::rdma::make_token_lane(ends, rig->queue, 1U << 20U, 64, std::move(keys), 0)
+      offer.lane_of_keys = [device, ends](std::shared_ptr<transport::RkeyTable> keys) {
+        return transport::rdma::make_token_lane(ends, device->rig->queue, 1U << 20U, 64,
+                                                std::move(keys), 0)
             .value();
       };
     else
-      offer.lane = transport::rdma::make_lane(ends, rig->queue, 1U << 20U, 64).value();
+      offer.lane = transport::rdma::make_lane(ends, device->rig->queue, 1U << 20U, 64).value();
   }
   {
     const Region region = transport::open_fake_region(engine, std::move(offer));
