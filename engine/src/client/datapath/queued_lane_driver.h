@@ -241,6 +241,7 @@ class QueuedLaneDriver final : public LaneDriver {
       REMORA_REQUIRES(mutex_);
   void retire_through(const transport::LaneCompletion& completion, EndTally& tally) noexcept
       REMORA_REQUIRES(mutex_);
+  void distrust(const transport::LaneCompletion& completion) noexcept REMORA_REQUIRES(mutex_);
   void retire(std::uint64_t max_count, EndTally& tally) noexcept REMORA_REQUIRES(mutex_);
   void retire_split(Posted& posted, std::uint64_t sequence, EndTally& tally) noexcept
       REMORA_REQUIRES(mutex_);

@@ -10,6 +10,7 @@
 
 #include <remora/assert.h>
 
+#include "base/log.h"
 #include "base/spin_pause.h"
 #include "client/datapath/queued_lane_driver.h"
 
@@ -37,6 +38,16 @@ void QueuedLaneDriver::break_lane(Reason reason) noexcept {
   broken_.store(true, std::memory_order_release);
   if (reason != Reason::kNone) metrics_.lane_broken();
   move_to_error();
+}
+
+/// The completion is of what is not posted: nothing that the lane reports is believed any more.
+[[gnu::cold, gnu::noinline]] void QueuedLaneDriver::distrust(
+    const transport::LaneCompletion& completion) noexcept {
+  if (broken()) return;
+  log::warn({"lane.wrong_completion", "request"},
+            "lane: request {} has completed, which is not posted; the lane ends",
+            completion.sequence);
+  break_lane(Reason::kLaneBroken);
 }
 
 /// Ends a broken lane. Waits for the flush; if the device does not flush in time, waits until the

@@ -150,14 +150,15 @@ void QueuedLaneDriver::wait_in_backlog(OperationRecord& operation) noexcept {
 
 [[gnu::always_inline]] inline void QueuedLaneDriver::retire_through(
     const LaneCompletion& completion, EndTally& tally) noexcept {
+  if (completion.sequence >= next_sequence_) [[unlikely]]
+    return distrust(completion);
   // Requests complete in order, and a request that fails always has a completion. So the requests
   // before this completion have succeeded.
   const bool ok = completion.status == CompletionStatus::kSuccess;
   const std::uint64_t ok_end = completion.sequence + (ok ? 1 : 0);
   const bool named = retired_sequence_ < completion.sequence;
   while (retired_sequence_ < ok_end) retire(ok_end - retired_sequence_, tally);
-  if (!ok && retired_sequence_ == completion.sequence && completion.sequence < next_sequence_)
-      [[unlikely]]
+  if (!ok && retired_sequence_ == completion.sequence) [[unlikely]]
     retire_failed(completion.sequence, completion.status, completion.vendor_error, named, tally);
 }
 

@@ -258,7 +258,7 @@ class RdmaClientEndpoint final : public ClientEndpoint, private ConnectionRails 
   }
   void flush(Deadline deadline) noexcept override {
     const remora::detail::MutexLock lock{sending_};
-    if (channel_) channel_->buffers.flush(deadline);
+    if (channel_) channel_->buffers.flush(channel_->connection.queue_pair(), deadline);
   }
   void shutdown() noexcept override {
     const remora::detail::MutexLock lock{mutex_};

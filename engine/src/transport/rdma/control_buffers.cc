@@ -1,17 +1,27 @@
 #include "transport/rdma/control_buffers.h"
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <utility>
 
 #include "transport/rdma/completion_vector.h"
 #include "transport/rdma/lane.h"
+#include "transport/rdma/wrong_completion.h"
 
 namespace remora::transport::rdma {
 
 namespace {
 
 constexpr std::chrono::microseconds kSendPause{100};
+
+/// Nothing that the device reports of the pair is believed from here on.
+Error distrust(const verbs::QueuePair<verbs::Rc>& pair, const verbs::Completion& completion) {
+  (void)pair.to_error();
+  return wrong_completion(pair.domain().device(), completion);
+}
 
 }  // namespace
 
@@ -51,7 +61,12 @@ Status ControlBuffers::post_receives(verbs::QueuePair<verbs::Rc>& pair) {
   return receive_queue_.arm();
 }
 
-Status ControlBuffers::collect_sends() noexcept {
+bool ControlBuffers::is_sent(std::uint64_t index) const noexcept {
+  return index >= kControlReceives && index < kControlReceives + kControlSends &&
+         std::find(free_sends_.begin(), free_sends_.end(), index) == free_sends_.end();
+}
+
+Status ControlBuffers::collect_sends(verbs::QueuePair<verbs::Rc>& pair) noexcept {
   std::array<verbs::Completion, kControlSends> storage;
   const auto sent = send_queue_.poll(storage);
   if (!sent) return sent.error();
@@ -60,19 +75,21 @@ Status ControlBuffers::collect_sends() noexcept {
       return Error{Code::kConnectionLost, "control channel"}
           .with_reason(Reason::kPeerGone)
           .with_completion(completion.status(), completion.vendor_error());
+    if (!is_sent(completion.id())) return distrust(pair, completion);
     free_sends_.push_back(completion.id());
   }
   return {};
 }
 
-void ControlBuffers::flush(Deadline deadline) noexcept {
-  while (collect_sends() && free_sends_.size() < kControlSends && Clock::now() < deadline)
+void ControlBuffers::flush(verbs::QueuePair<verbs::Rc>& pair, Deadline deadline) noexcept {
+  while (collect_sends(pair) && free_sends_.size() < kControlSends && Clock::now() < deadline)
     std::this_thread::sleep_for(kSendPause);
 }
 
-Status ControlBuffers::wait_for_room(Deadline deadline) noexcept {
+Status ControlBuffers::wait_for_room(verbs::QueuePair<verbs::Rc>& pair,
+                                     Deadline deadline) noexcept {
   while (true) {
-    if (auto status = collect_sends(); !status) return status;
+    if (auto status = collect_sends(pair); !status) return status;
     if (!free_sends_.empty()) return {};
     if (Clock::now() >= deadline) return Error{Code::kTimedOut, "control channel"};
     std::this_thread::sleep_for(kSendPause);
@@ -84,7 +101,7 @@ Status ControlBuffers::send(verbs::QueuePair<verbs::Rc>& pair, std::span<const s
   if (message.size() > kMaxControlMessageBytes)
     return Error{Code::kLimitExceeded, "control message"}.with_limit(message.size(),
                                                                      kMaxControlMessageBytes);
-  if (auto status = wait_for_room(deadline); !status) return status;
+  if (auto status = wait_for_room(pair, deadline); !status) return status;
   const std::size_t index = free_sends_.back();
   free_sends_.pop_back();
   std::memcpy(buffer(index).data(), message.data(), message.size());
@@ -104,6 +121,8 @@ Result<std::optional<ControlMessage>> ControlBuffers::take_one(
     return Error{Code::kConnectionLost, "control channel"}
         .with_reason(Reason::kPeerGone)
         .with_completion(completion.status(), completion.vendor_error());
+  if (completion.id() >= kControlReceives || completion.length_bytes() > kMaxControlMessageBytes)
+    return distrust(pair, completion);
   const auto bytes = buffer(completion.id()).first(completion.length_bytes());
   ControlMessage message{.bytes = {bytes.begin(), bytes.end()}, .descriptors = {}};
   if (auto status = post_receive(pair, completion.id()); !status) return status.error();

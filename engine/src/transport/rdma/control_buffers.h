@@ -2,8 +2,11 @@
 
 /// The control channel over rdma: bounded messages by SEND on a queue pair of its own.
 
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <remora/result.h>
@@ -28,15 +31,17 @@ class ControlBuffers {
   Status post_receives(verbs::QueuePair<verbs::Rc>& pair);
 
   /// Waits for a free buffer. Errors: kTimedOut (no buffer is free: the peer does not take the
-  /// messages that were sent), kConnectionLost, kProvider.
-  Status wait_for_room(Deadline deadline) noexcept;
+  /// messages that were sent), kConnectionLost; kProvider: also a completion of what is not posted,
+  /// after which `pair` is in its error state, so that receive() fails, too.
+  Status wait_for_room(verbs::QueuePair<verbs::Rc>& pair, Deadline deadline) noexcept;
   /// Errors: those of wait_for_room().
   Status send(verbs::QueuePair<verbs::Rc>& pair, std::span<const std::byte> message,
               Deadline deadline) noexcept;
-  /// The next message; empty: none has arrived. Errors: kConnectionLost, kProtocol, kProvider.
+  /// The next message; empty: none has arrived. Errors: kConnectionLost, kProvider as
+  /// wait_for_room().
   Result<std::optional<ControlMessage>> receive(verbs::QueuePair<verbs::Rc>& pair) noexcept;
   /// Waits until all sends have completed, at most until `deadline`.
-  void flush(Deadline deadline) noexcept;
+  void flush(verbs::QueuePair<verbs::Rc>& pair, Deadline deadline) noexcept;
   /// Readable when receive() has a message or an error, after it has returned an empty result.
   [[nodiscard]] int event_fd() const noexcept { return receive_queue_.event_fd(); }
 
@@ -50,7 +55,9 @@ class ControlBuffers {
     return std::span{bytes_}.subspan(index * kMaxControlMessageBytes, kMaxControlMessageBytes);
   }
   Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::size_t index) noexcept;
-  Status collect_sends() noexcept;
+  Status collect_sends(verbs::QueuePair<verbs::Rc>& pair) noexcept;
+  /// Whether the buffer `index` is one of a posted send.
+  [[nodiscard]] bool is_sent(std::uint64_t index) const noexcept;
   Result<std::optional<ControlMessage>> take_one(verbs::QueuePair<verbs::Rc>& pair) noexcept;
 
   std::vector<std::byte> bytes_;  // the receive buffers, then the send buffers

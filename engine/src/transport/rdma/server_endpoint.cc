@@ -382,11 +382,10 @@ Status RdmaServerEndpoint::take_one(ServerLane& lane, const verbs::Completion& c
         .with_reason(Reason::kLaneBroken)
         .with_completion(completion.status(), completion.vendor_error());
   }
-  if (completion.length_bytes() != kNoticeWireBytes)
-    return Error{Code::kProtocol, "lane"}.with_subject("no notice of ours");
-  const std::uint64_t index = completion.id();
-  notices_.push_back(notice_from_wire((*lane.buffers)[index]));
-  return lane.post_receive(lane.connection->queue_pair(), index);
+  const auto notice = lane.notice_of(completion);
+  if (!notice) return notice.error();
+  notices_.push_back(*notice);
+  return lane.post_receive(lane.connection->queue_pair(), completion.id());
 }
 
 void RdmaServerEndpoint::take_last(ServerLane& lane, Deadline until) noexcept {
@@ -402,8 +401,10 @@ void RdmaServerEndpoint::take_last(ServerLane& lane, Deadline until) noexcept {
     --left;
     const verbs::Completion& completion = found->front();
     lane.flushed = !completion.ok();
-    if (completion.ok() && completion.length_bytes() == kNoticeWireBytes)
-      notices_.push_back(notice_from_wire((*lane.buffers)[completion.id()]));
+    if (lane.flushed) continue;
+    const auto notice = lane.notice_of(completion);
+    if (!notice) return;
+    notices_.push_back(*notice);
   }
 }
 

@@ -73,10 +73,11 @@ class RdmaServerEndpoint final : public ServerEndpoint,
   /// There are buffers for all answers that a client may wait for, but a buffer is free again only
   /// when the device has been told that the client has taken the answer.
   bool has_room(Deadline deadline) noexcept override {
-    return channel_ && channel_->buffers.wait_for_room(deadline).ok();
+    return channel_ &&
+           channel_->buffers.wait_for_room(channel_->connection.queue_pair(), deadline).ok();
   }
   void flush(Deadline deadline) noexcept override {
-    if (channel_) channel_->buffers.flush(deadline);
+    if (channel_) channel_->buffers.flush(channel_->connection.queue_pair(), deadline);
   }
   void join_client(std::string_view name, const config::SecretKey& key) noexcept override;
   void expect_lanes(const LaneTicket& ticket) noexcept override;

@@ -8,6 +8,7 @@
 #include <remora/result.h>
 #include <remora/verbs/verbs.h>
 
+#include "transport/notice.h"
 #include "transport/rdma/budget_share.h"
 #include "transport/rdma/window_lane.h"
 #include "transport/rdma/wire.h"
@@ -31,6 +32,9 @@ struct ServerLane {
   Status post_receive(verbs::QueuePair<verbs::Rc>& pair, std::uint64_t index) const {
     return pair.post_receive(index, memory.slice(index * kNoticeWireBytes, kNoticeWireBytes));
   }
+  /// The notice of a receive that has succeeded. Errors: kProtocol: the client has sent something
+  /// else; kProvider: the device has completed what is not posted.
+  [[nodiscard]] Result<Notice> notice_of(const verbs::Completion& completion) const;
 };
 
 }  // namespace remora::transport::rdma

@@ -10,6 +10,7 @@
 #include <remora/verbs/device.h>
 
 #include "base/log.h"
+#include "transport/rdma/wrong_completion.h"
 
 namespace remora::transport::rdma {
 
@@ -160,6 +161,7 @@ Status WindowLane::await(std::uint64_t first_id, std::size_t count, Deadline dea
       if (!completion.ok())
         return Error{Code::kProvider, "binding windows"}.with_completion(completion.status(),
                                                                          completion.vendor_error());
+      if (completion.id() >= first_id + count) return wrong_completion(queue_.device(), completion);
       ++done;
     }
     if (!found->empty()) continue;

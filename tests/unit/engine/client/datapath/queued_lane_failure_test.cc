@@ -40,6 +40,20 @@ TEST_F(QueuedLaneDriverTest, FailureBreaksTheLaneAndEndsEachOperationByItsKind) 
   EXPECT_EQ(victims("deadline"), 0);
 }
 
+TEST_F(QueuedLaneDriverTest, CompletionOfWhatIsNotPostedBreaksTheLane) {
+  auto& read = registered(make(Opcode::kRead, 0, std::span{buffer_}.first(64)));
+  auto& write = registered(make(Opcode::kWrite, 0, std::span{buffer_}.first(64)));
+  read.next = &write;
+  submit(read);
+  lane_->ready.push_back(
+      {.sequence = 1000, .status = CompletionStatus::kSuccess, .vendor_error = 0});
+  wait_all(2);
+  EXPECT_EQ(read.outcome.code, Code::kConnectionLost);
+  EXPECT_EQ(write.outcome.code, Code::kIndeterminate);
+  EXPECT_EQ(lane_->broken, 1);
+  EXPECT_EQ(told_broken_, 1);
+}
+
 TEST_F(QueuedLaneDriverTest, ExpiredPostedReadTimesOutAndBreaksTheLane) {
   auto& operation = registered(
       make(Opcode::kRead, 0, std::span{buffer_}.first(64), std::chrono::milliseconds{5}));

@@ -4,10 +4,12 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <gtest/gtest.h>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -210,9 +212,10 @@ class RdmaShutdownTest : public test::RdmaEndpointFixture {
     listener_.reset();
     RdmaEndpointFixture::TearDown();
   }
-  /// The lane's next receive has completed in that way.
-  void complete(ibv_wc_status status) {
+  /// A receive of the lane has completed in that way.
+  void complete(ibv_wc_status status, std::uint64_t id = 0) {
     ibv_wc completion{};
+    completion.wr_id = id;
     completion.status = status;
     completion.opcode = IBV_WC_RECV;
     completion.byte_len = kNoticeWireBytes;
@@ -246,6 +249,26 @@ TEST_F(RdmaShutdownTest, TakesAllNoticesBeforeTheFirstReceiveThatFailed) {
   complete(IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(polls_of_shutdown(), 3);
   EXPECT_EQ(take_notices(), 2U);
+}
+
+TEST_F(RdmaShutdownTest, TakesNothingBehindAReceiveThatIsNotPosted) {
+  complete(IBV_WC_SUCCESS);
+  complete(IBV_WC_SUCCESS, UINT64_MAX);
+  complete(IBV_WC_SUCCESS);
+  EXPECT_EQ(polls_of_shutdown(), 2);
+  fake_.completions.clear();
+  EXPECT_EQ(take_notices(), 1U);
+}
+
+TEST_F(RdmaShutdownTest, NoticeOfAReceiveThatIsNotPostedEndsTheSession) {
+  complete(IBV_WC_SUCCESS, kNoticeReceives);
+  EXPECT_EQ(take_notices(), 0U);
+  const auto received = endpoint_->receive();
+  ASSERT_FALSE(received.ok());
+  EXPECT_EQ(received.error().code(), Code::kProvider) << received.error();
+  EXPECT_NE(received.error().subject().find("request 32, which is not posted"),
+            std::string_view::npos)
+      << received.error();
 }
 
 TEST_F(RdmaShutdownTest, TakesWhatADeviceThatHasGoneHasCompletedAndWaitsForNothing) {
