@@ -1,7 +1,7 @@
 #pragma once
 
 /// Assertions on Result and Error by macros, which end the test, and names instead of bytes where a
-/// code is printed.
+/// code is printed. error() of a success is undefined: EXPECT_CODE and error_of() look first.
 
 #include <gtest/gtest.h>
 #include <ostream>
@@ -16,6 +16,15 @@ inline std::ostream& operator<<(std::ostream& out, Reason reason) {
 }
 inline std::ostream& operator<<(std::ostream& out, CompletionStatus status) {
   return out << to_string(status);
+}
+
+/// The error of what must have failed, for expressions and functions that return a value. If it has
+/// succeeded, the test fails, and the error is a kInternal of its own.
+template <typename T>
+[[nodiscard]] Error error_of(const Result<T>& result) {
+  if (!result.ok()) return result.error();
+  ADD_FAILURE() << "an error was expected, and there was none";
+  return Error{Code::kInternal, "error_of"};
 }
 
 }  // namespace remora

@@ -288,10 +288,10 @@ TEST_F(BuildQueuePair, RefusedStepNamesWhatIsMissingAndSurplus) {
   EXPECT_EQ(refused.error().subject(), "RESET to INIT: missing access, pkey_index; surplus qkey");
   step.state = verbs::QueuePairState::kRts;
   fake_.fail("modify_qp", 1, EINVAL);
-  EXPECT_EQ(pair.modify(step).error().subject(), "RESET to RTS: no such step");
+  EXPECT_EQ(error_of(pair.modify(step)).subject(), "RESET to RTS: no such step");
   fake_.fail("modify_qp", 1, EINVAL);
   fake_.fail("query_qp", 1, EIO);  // then it cannot be told
-  EXPECT_EQ(pair.modify(step).error().subject(), "to RTS");
+  EXPECT_EQ(error_of(pair.modify(step)).subject(), "to RTS");
 }
 
 TEST_F(BuildQueuePair, UnreliableConnectionHasNoReliableAttributes) {

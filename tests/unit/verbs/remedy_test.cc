@@ -24,10 +24,9 @@ class RemedyTest : public FakeTest {
 TEST_F(RemedyTest, QueueOptionsAreNamedWithTheirNumbers) {
   const auto device = open();
   const auto refused = [&](const verbs::CompletionQueueOptions& options) {
-    const auto queue = device.create_completion_queue(options);
-    EXPECT_FALSE(queue.ok());
-    EXPECT_EQ(queue.error().code(), Code::kInvalidArgument);
-    return queue.error();
+    const Error error = error_of(device.create_completion_queue(options));
+    EXPECT_EQ(error.code(), Code::kInvalidArgument) << error;
+    return error;
   };
   const Error depth = refused({.depth = 0});
   expect_told(depth, "depth", "at least one entry");
@@ -43,8 +42,7 @@ TEST_F(RemedyTest, QueueOptionsAreNamedWithTheirNumbers) {
   const auto other = open().create_completion_channel().value();
   expect_told(refused({.depth = 8, .channel = other}), "the channel belongs to another device",
               "of its own device");
-  const auto none = verbs::CompletionQueue::create({}, {});
-  expect_told(none.error(), "no device", "completion queue");
+  expect_told(error_of(verbs::CompletionQueue::create({}, {})), "no device", "completion queue");
 }
 
 TEST_F(RemedyTest, DeviceWithoutVectorsHasNoQueues) {
@@ -57,12 +55,12 @@ TEST_F(RemedyTest, DeviceWithoutVectorsHasNoQueues) {
 TEST_F(RemedyTest, QueuesWithoutAChannelSayHowToGetOne) {
   const auto queue = open().create_completion_queue({.depth = 8}).value();
   std::array<verbs::Completion, 1> storage;
-  expect_told(queue.arm().error(), "no channel", "CompletionQueueOptions::events");
-  expect_told(queue.take_events().error(), "no channel of its own", "events");
+  expect_told(error_of(queue.arm()), "no channel", "CompletionQueueOptions::events");
+  expect_told(error_of(queue.take_events()), "no channel of its own", "events");
   const auto soon = verbs::deadline_in(std::chrono::milliseconds{1});
-  expect_told(queue.wait(storage, soon).error(), "no channel of its own", "events");
-  expect_told(queue.wait({}, soon).error(), "an empty storage", "storage");
-  expect_told(queue.start_poll().error(), "a queue without fields", "poll()");
+  expect_told(error_of(queue.wait(storage, soon)), "no channel of its own", "events");
+  expect_told(error_of(queue.wait({}, soon)), "an empty storage", "storage");
+  expect_told(error_of(queue.start_poll()), "a queue without fields", "poll()");
 }
 
 TEST_F(RemedyTest, BadRangesHaveAddressAndLength) {
@@ -88,16 +86,16 @@ TEST_F(RemedyTest, BadRangesHaveAddressAndLength) {
   EXPECT_CODE(beyond, kInvalidArgument);
   expect_told(beyond.error(), "bytes at iova 0xfffffffffffffff0 wrap around", "same buffer");
   expect_numbers(beyond.error(), 16, 15);
-  const auto empty = verbs::MemoryRegion::allocate(domain, 0, Access::kNone);
-  expect_told(empty.error(), "no bytes", "at least one byte");
-  expect_numbers(empty.error(), 0, std::uint64_t{1} << 30);
+  const Error empty = error_of(verbs::MemoryRegion::allocate(domain, 0, Access::kNone));
+  expect_told(empty, "no bytes", "at least one byte");
+  expect_numbers(empty, 0, std::uint64_t{1} << 30);
 
   auto cache = verbs::MrCache::create(domain, {.invalidation = verbs::Invalidation::kExplicit});
   ASSERT_OK(cache);
   const auto cached = cache->acquire(wrapping, Access::kLocalWrite);
   EXPECT_CODE(cached, kInvalidArgument);
   expect_told(cached.error(), "bytes at " + address + " wrap around", "same buffer");
-  expect_told(cache->acquire({}, Access::kLocalWrite).error(), "no bytes at 0x0", "at least");
+  expect_told(error_of(cache->acquire({}, Access::kLocalWrite)), "no bytes at 0x0", "at least");
 }
 
 TEST_F(RemedyTest, EmptyParentsAreNamed) {
@@ -105,8 +103,9 @@ TEST_F(RemedyTest, EmptyParentsAreNamed) {
   const auto domain = device.allocate_domain().value();
   std::array<std::byte, 16> bytes{};
   const auto told = [](const auto& result, std::string_view subject) {
-    EXPECT_CODE(result, kInvalidArgument);
-    expect_told(result.error(), subject, "empty or of another device");
+    const Error error = error_of(result);
+    EXPECT_EQ(error.code(), Code::kInvalidArgument) << error;
+    expect_told(error, subject, "empty or of another device");
   };
   told(verbs::ProtectionDomain::allocate({}), "no device");
   told(verbs::CompletionChannel::create({}), "no device");
@@ -124,7 +123,7 @@ TEST_F(RemedyTest, EmptyParentsAreNamed) {
   told(verbs::QueuePairBuilder<verbs::Rc>(domain, {}, {}).create(), "no completion queue");
   const auto shared = verbs::SharedReceiveQueue::create(domain, {.depth = 0});
   told(shared, "depth");
-  expect_numbers(shared.error(), 0, 64);
+  expect_numbers(error_of(shared), 0, 64);
   told(verbs::SharedReceiveQueue::create(domain, {.sge = 0}), "sge");
 }
 
@@ -137,20 +136,20 @@ TEST_F(RemedyTest, WrongPortIsNamedWithHowManyThereAre) {
 
 TEST_F(RemedyTest, OptionsOfAQueuePairPointToTheirRanges) {
   const FakeRig rig{open()};
-  const auto pair = rig.builder().timeout(32).build();
-  expect_told(pair.error(), "timeout", "queue_pair.h");
-  expect_numbers(pair.error(), 32, 31);
+  const Error timeout = error_of(rig.builder().timeout(32).build());
+  expect_told(timeout, "timeout", "queue_pair.h");
+  expect_numbers(timeout, 32, 31);
   fake_.port.state = IBV_PORT_DOWN;
-  expect_told(rig.builder().build().error(), "fake0 port 1 is down", "ip link set");
+  expect_told(error_of(rig.builder().build()), "fake0 port 1 is down", "ip link set");
   fake_.port.state = IBV_PORT_ACTIVE;
   auto prepared = rig.builder().build().value();
   auto peer = prepared.endpoint();
   peer.psn = 1U << 24;
-  expect_told(std::move(prepared).connect(peer).error(), "queue pair number or psn beyond 24 bits",
-              "from_wire");
+  expect_told(error_of(std::move(prepared).connect(peer)),
+              "queue pair number or psn beyond 24 bits", "from_wire");
   fake_.fail("create_qp", 1, EINVAL);
-  const auto inlined = rig.builder().inline_bytes(4096).build();
-  expect_told(inlined.error(), "asked for 4096 inline bytes on fake0", "capabilities()");
+  expect_told(error_of(rig.builder().inline_bytes(4096).build()),
+              "asked for 4096 inline bytes on fake0", "capabilities()");
 }
 
 TEST_F(RemedyTest, ChainsNameTheRequestAndWhatOfItWasTooMuch) {
@@ -159,10 +158,9 @@ TEST_F(RemedyTest, ChainsNameTheRequestAndWhatOfItWasTooMuch) {
   const LocalSlice local = rig.memory.slice(0, 8);
   const verbs::RemoteSlice remote{1 << 20, 4096, 55};
   const auto refused = [](auto& batch, Code code) {
-    const Status posted = batch.post();
-    EXPECT_FALSE(posted.ok());
-    EXPECT_EQ(posted.error().code(), code) << posted.error();
-    return posted.error();
+    const Error error = error_of(batch.post());
+    EXPECT_EQ(error.code(), code) << error;
+    return error;
   };
   auto batch = pair.start();
   const std::array<std::byte, 33> bytes{};
@@ -180,7 +178,7 @@ TEST_F(RemedyTest, ChainsNameTheRequestAndWhatOfItWasTooMuch) {
   expect_told(refused(batch, Code::kLimitExceeded), "request 0: slices", "send_sge");
   batch.send(5, LocalSlice::invalid());
   expect_told(refused(batch, Code::kOutOfRange), "request 0", "checked_slice");
-  expect_told(rig.memory.checked_slice(4090, 8).error(), "", "checked_slice");
+  expect_told(error_of(rig.memory.checked_slice(4090, 8)), "", "checked_slice");
   for (int i = 0; i < 65; ++i) batch.write(6, local, remote);
   expect_told(refused(batch, Code::kLimitExceeded), "request 64", "batch_requests");
   batch.fetch_add(7, rig.memory.slice(0, 4), remote, 1);
