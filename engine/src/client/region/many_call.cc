@@ -74,7 +74,7 @@ constexpr Outcome kPairExpired{.ok = false, .code = Code::kTimedOut, .reason = R
 // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): uses_ is filled as far as it counts
 ManyCall::ManyCall(SessionCore& session, Opcode opcode, const ManyOptions& options) noexcept
     : session_{session},
-      lane_{session.lane_of_thread()},
+      lane_{session.lane_of_thread(SessionLanes::use_of(opcode))},
       opcode_{opcode},
       began_{clock_now()},
       deadline_{deadline_after(began_, time_for_pairs(options, session))},

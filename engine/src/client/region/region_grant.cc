@@ -99,6 +99,7 @@ RegionGrant::RegionGrant(std::shared_ptr<SessionCore> session, RegionInfo info, 
           std::min<std::uint64_t>(quick_.size_bytes, quick_.request_bytes_max);
   if (grant_.extents.size() == 1) quick_.one_extent_bytes_max = quick_.bytes_max;
   session_->open_regions().add(grant_id_, {info_.name, transport_reason_});
+  session_->lane_set().note_opened(rights_);
 }
 
 RegionGrant::~RegionGrant() {
@@ -190,7 +191,8 @@ bool RegionGrant::check_atomic_on(OperationRecord& operation,
 }
 
 LaneDriver& RegionGrant::lane_for_queue() const noexcept {
-  return session_->next_lane(includes(rights_, Rights::kAtomic) ? rail_device_ : 0);
+  return session_->next_lane(SessionLanes::use_of(rights_),
+                             includes(rights_, Rights::kAtomic) ? rail_device_ : 0);
 }
 
 /// Registers the application's memory, if that is necessary and has not been done.
@@ -310,7 +312,7 @@ void RegionGrant::end_revoked(OperationRecord& operation, Reason why) const noex
 
 /// Runs an operation that first needs a registration, or that may use several lanes.
 void RegionGrant::run_closely(OperationRecord& operation) const noexcept {
-  LaneDriver& lane = session_->lane_of_thread();
+  LaneDriver& lane = session_->lane_of_thread(SessionLanes::use_of(operation.request.opcode));
   if (rail_device_ != 0 && is_atomic(operation.request.opcode)) [[unlikely]]
     return run_on_rails(operation);
   if (!operation.whole && lane.acquire_lease(operation, LaneDriver::Lease::kNew) &&

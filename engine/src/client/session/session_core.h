@@ -118,10 +118,13 @@ class SessionCore final : public SessionTicker::Ticked,
   [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& lanes() const noexcept {
     return lanes_.all();
   }
-  [[nodiscard]] LaneDriver& next_lane(std::uint32_t atomics_on = 0) noexcept {
-    return lanes_.next(atomics_on);
+  [[nodiscard]] LaneDriver& next_lane(SessionLanes::Use use,
+                                      std::uint32_t atomics_on = 0) noexcept {
+    return lanes_.next(use, atomics_on);
   }
-  [[nodiscard]] LaneDriver& lane_of_thread() const noexcept { return lanes_.of_thread(); }
+  [[nodiscard]] LaneDriver& lane_of_thread(SessionLanes::Use use) const noexcept {
+    return lanes_.of_thread(use);
+  }
   /// The releaser with which a queue on the lane registers its table; null: the lane needs no keys.
   [[nodiscard]] std::shared_ptr<MemoryReleaser> releaser_of(const LaneDriver& lane) const noexcept;
   /// Records for calls with many pairs.

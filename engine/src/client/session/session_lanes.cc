@@ -112,7 +112,9 @@ Status SessionLanes::open(Deadline deadline) {
     auto lane =
         endpoint->open_lane(session_.handshake().ticket(), engine.options().lane_depth, deadline);
     if (!lane) return lane.error();
-    reads_ = reads_ && (*lane)->limits().initiator_depth != 0;
+    const std::uint32_t reads_in_flight = (*lane)->limits().initiator_depth;
+    reads_ = reads_ && reads_in_flight != 0;
+    few_reads_ = few_reads_ || (count > 1 && !on_rails_ && reads_in_flight <= kFewReads);
     auto driver =
         std::make_unique<QueuedLaneDriver>(std::move(*lane), options, metrics, broken_handler());
     if (auto status = add(std::move(driver)); !status) return status;
@@ -174,14 +176,23 @@ LaneFault SessionLanes::fault() const noexcept {
   return LaneFault::kNone;
 }
 
-LaneDriver& SessionLanes::next(std::uint32_t atomics_on) noexcept {
-  const std::size_t turn = queues_.fetch_add(1, std::memory_order_relaxed);
+std::span<const std::unique_ptr<LaneDriver>> SessionLanes::lanes_for(Use use) const noexcept {
+  const std::span<const std::unique_ptr<LaneDriver>> lanes{all()};
+  if (!parted()) return lanes;
+  const std::size_t for_writes = lanes.size() / 2;
+  return use == Use::kWrites ? lanes.last(for_writes) : lanes.first(lanes.size() - for_writes);
+}
+
+LaneDriver& SessionLanes::next(Use use, std::uint32_t atomics_on) noexcept {
+  auto& queues = queues_[parted() && use == Use::kWrites ? 1 : 0];
+  const std::size_t turn = queues.fetch_add(1, std::memory_order_relaxed);
   if (atomics_on != 0) {
     for (std::size_t i = 0; i < all().size(); ++i)
       if (LaneDriver& lane = *all()[(turn + i) % all().size()]; lane.home_device() == atomics_on)
         return lane;
   }
-  return *all()[turn % all().size()];
+  const auto lanes = lanes_for(use);
+  return *lanes[turn % lanes.size()];
 }
 
 /// Lanes on the device of the thread's memory node, one after another for the threads; all lanes if
@@ -199,7 +210,7 @@ LaneDriver* SessionLanes::leading_to(std::uint32_t server_device) const noexcept
   const auto stays = [&](const LaneDriver& lane) {
     return lane.server_device() == server_device && lane.home_device() == server_device;
   };
-  if (LaneDriver& own = of_thread(); stays(own)) return &own;
+  if (LaneDriver& own = of_thread(Use::kReads); stays(own)) return &own;
   LaneDriver* found = nullptr;
   for (const auto& lane : all()) {
     if (stays(*lane)) return lane.get();
