@@ -388,7 +388,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_by(ClientRails::Route route,
   // waits for a hello, the next attempt finds the memory here.
   if (held != nullptr)
     if (auto status = held->move_to(device); !status) return status.error();
-  if (options.domain != nullptr) options.domain->set(*domain);
+  if (options.domain != nullptr) options.domain->set(*domain, (*domain)->device());
   return std::unique_ptr<ClientEndpoint>{std::make_unique<RdmaClientEndpoint>(
       std::move(*domain), std::move(*buffers), std::move(*connection),
       std::make_shared<FdSet>(std::move(*events)), peer, options.rdma, std::move(*rails))};
@@ -430,7 +430,7 @@ Result<std::unique_ptr<ClientEndpoint>> connect_again(const std::shared_ptr<Clie
     if (endpoint) return endpoint;
     log::debug("rdma: {}: {}", peer.to_string(), endpoint.error().message());
   }
-  return rdma::error_of_attempt(*memory, endpoint.error());
+  return rdma::error_of_attempt(*memory, *options.domain, peer, endpoint.error());
 }
 
 /// Tries each known address of the server, the last to answer first; then tries each address over

@@ -5,6 +5,7 @@
 
 #include <remora/verbs/verbs.h>
 
+#include "base/log.h"
 #include "transport/rdma/device_addresses.h"
 
 namespace remora::transport::rdma {
@@ -43,8 +44,15 @@ std::size_t devices_to_try(ClientDomain& memory, const ClientRails::Options& opt
   return std::max<std::size_t>(ClientRails::usable_devices(RailChoice{}, options).size(), 1);
 }
 
-Error error_of_attempt(const ClientDomain& memory, const Error& error) {
-  const bool away = error.code() == Code::kTimedOut && memory.may_move_now();
+Error error_of_attempt(const ClientDomain& memory, SessionDomain& session,
+                       const verbs::Address& peer, const Error& error) {
+  const bool may_move = memory.may_move_now();
+  if (const std::string now = memory.device(); !may_move && session.left_behind(now))
+    log::warn({"device.not_reached", "device other server reason"},
+              "rdma: {} has gone, and other sessions have moved its memory to {}, over which {} is "
+              "not reached: {}; without that its session ends",
+              session.device(), now, peer.to_string(), error.message());
+  const bool away = error.code() == Code::kTimedOut && may_move;
   return away ? error.with_reason(Reason::kUnreachable) : error;
 }
 

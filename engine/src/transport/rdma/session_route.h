@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "transport/rdma/client_domain.h"
 #include "transport/rdma/client_rails.h"
+#include "transport/session_domain.h"
 
 namespace remora::transport::rdma {
 
@@ -31,7 +32,10 @@ namespace remora::transport::rdma {
 
 /// The error of such a connection. While the memory's device is away, a server that does not answer
 /// over another device counts as one without a route: then the next attempt, which finds a device
-/// that has returned, comes soon (the reconnector makes attempts on a silent server longer).
-[[nodiscard]] Error error_of_attempt(const ClientDomain& memory, const Error& error);
+/// that has returned, comes soon (the reconnector makes attempts on a silent server longer). Logs
+/// once if other sessions have moved the memory of `session` to a device that does not reach
+/// `peer`.
+[[nodiscard]] Error error_of_attempt(const ClientDomain& memory, SessionDomain& session,
+                                     const verbs::Address& peer, const Error& error);
 
 }  // namespace remora::transport::rdma

@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
+#include <vector>
+
+#include <remora/engine/log.h>
 
 #include "unit/verbs/fake_verbs.h"
 
@@ -103,11 +106,53 @@ TEST_P(SessionRouteTest, SilenceOverAnotherDeviceDoesNotMakeTheNextAttemptsLonge
   const auto memory = memory_of(ClientDomain::Moves::kYes);
   const Error silent = Error{Code::kTimedOut, "connect"}.with_reason(Reason::kSilent);
   const Error refused{Code::kConnectionRefused, "connect"};
-  EXPECT_EQ(error_of_attempt(*memory, silent).reason(), Reason::kSilent);
+  SessionDomain session;
+  session.set(memory, memory->device());
+  const auto told = [&](const Error& error) {
+    return error_of_attempt(*memory, session, peer(), error);
+  };
+  EXPECT_EQ(told(silent).reason(), Reason::kSilent);
   first_goes(*memory);
-  EXPECT_EQ(error_of_attempt(*memory, silent).reason(), Reason::kUnreachable);
-  EXPECT_EQ(error_of_attempt(*memory, refused).code(), Code::kConnectionRefused);
-  EXPECT_EQ(error_of_attempt(*memory, refused).reason(), Reason::kNone);
+  EXPECT_EQ(told(silent).reason(), Reason::kUnreachable);
+  EXPECT_EQ(told(refused).code(), Code::kConnectionRefused);
+  EXPECT_EQ(told(refused).reason(), Reason::kNone);
+}
+
+/// Two sessions with different servers. The first to connect again decides where the memory is.
+TEST_P(SessionRouteTest, SessionWhoseServerIsNotReachedFromTheNewDeviceIsLeftBehind) {
+  fake_.others.emplace_back("fake2");
+  const auto memory = memory_of(ClientDomain::Moves::kYes);
+  SessionDomain follows;
+  SessionDomain left;
+  follows.set(memory, memory->device());
+  left.set(memory, memory->device());
+  first_goes(*memory);
+  {
+    const auto other = route(*memory);
+    ASSERT_OK(other);
+    ASSERT_OK(memory->move_to(other->connector.device()));
+  }
+  ASSERT_EQ(memory->device(), "fake1");
+  follows.set(memory, memory->device());
+  // The other server is reached over the third device only.
+  fake_.route = &fake_.others.back().cm_context;
+  EXPECT_EQ(devices_to_try(*memory, how()), 1U);
+  const auto none = route(*memory);
+  EXPECT_CODE(none, kUnreachable);
+  std::vector<std::string> events;
+  set_log_sink([&](const LogLine& line) { events.emplace_back(line.event); });
+  for (SessionDomain* const session : {&follows, &left, &left})
+    EXPECT_EQ(error_of_attempt(*memory, *session, peer(), none.error()).code(), Code::kUnreachable);
+  EXPECT_TRUE(flush_log_sink(std::chrono::seconds{30}));
+  set_log_sink({});
+  EXPECT_EQ(events, std::vector<std::string>{"device.not_reached"}) << "once";
+  // A session that begins now has memory of its own, where the host's route leads.
+  const auto list = verbs::connection_manager_devices(fake_.provider()).value();
+  ASSERT_EQ(list.back().name(), "fake2");
+  const auto fresh = ClientDomain::of(list.back(), peer(), ClientDomain::Moves::kYes).value();
+  EXPECT_NE(fresh, memory);
+  EXPECT_EQ(fresh->device(), "fake2");
+  EXPECT_EQ(memory->device(), "fake1");
 }
 
 TEST_P(SessionRouteTest, AllUsableDevicesMayBeTried) {
