@@ -46,6 +46,18 @@ TEST_F(GoneDeviceTest, ALookFindsTheOneThatHasGone) {
   EXPECT_EQ(fake_.cm_devices_closed, 0) << "librdmacm sees that it has gone";
 }
 
+TEST_F(GoneDeviceTest, ObserverExpiresWithTheLastObjectAndKeepsNothingOpen) {
+  auto device = of_manager();
+  verbs::ProtectionDomain domain = device.allocate_domain().value();
+  const auto observer = device.observe();
+  device.mark_gone();
+  device = {};
+  EXPECT_FALSE(observer.expired()) << "the domain holds it";
+  domain = {};
+  EXPECT_TRUE(observer.expired());
+  EXPECT_EQ(fake_.cm_device_uses, 0);
+}
+
 /// librdmacm looks for what has gone only while a device is there.
 TEST_F(GoneDeviceTest, TheLastOneOfTheHostIsClosedForTheConnectionManager) {
   auto device = of_manager();

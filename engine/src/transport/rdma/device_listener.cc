@@ -256,6 +256,7 @@ void DeviceListener::look() {
     show_addresses();
   }
   lose_gone();
+  leaving_.look(*reaper_);
 }
 
 /// Addresses come and go while the server runs.
@@ -321,6 +322,7 @@ void DeviceListener::lose(Served served) {
                 .reason = "the host has it no longer, or it has failed",
                 .atomics = has_atomics(served.device)});
   failures_.push_back({.device = name});
+  leaving_.add(served.device, *reaper_);
   waiting_.drop(name);  // they hold the device
   events_.remove(served.events.event_fd());
   Remains remains;

@@ -33,6 +33,7 @@
 #include "transport/rdma/budget.h"
 #include "transport/rdma/device_budgets.h"
 #include "transport/rdma/leased_memory.h"
+#include "transport/rdma/leaving_devices.h"
 #include "transport/rdma/reaper.h"
 #include "transport/rdma/waiting_requests.h"
 
@@ -145,6 +146,7 @@ class DeviceListener {
   mutable remora::detail::Mutex mutex_;
   std::vector<Served> served_ REMORA_GUARDED_BY(mutex_);
   std::optional<verbs::ConnectionListener> listener_ REMORA_GUARDED_BY(mutex_);
+  LeavingDevices leaving_ REMORA_GUARDED_BY(mutex_);
   WaitingRequests waiting_ REMORA_GUARDED_BY(mutex_);
   std::vector<DeviceFailure> failures_ REMORA_GUARDED_BY(mutex_);
   Clock::time_point listed_at_ REMORA_GUARDED_BY(mutex_){};

@@ -51,6 +51,17 @@ void Reaper::add(std::unique_ptr<Item> item, Kind kind) noexcept {
   more_.notify_all();
 }
 
+std::chrono::nanoseconds Reaper::destroying() const noexcept {
+  using std::chrono::steady_clock;
+  steady_clock::duration all{0};
+  for (const Destroying& each : destroying_) {
+    all += steady_clock::duration{each.before.load(std::memory_order_relaxed)};
+    if (const steady_clock::rep began = each.began.load(std::memory_order_relaxed); began != 0)
+      all += steady_clock::now().time_since_epoch() - steady_clock::duration{began};
+  }
+  return all;
+}
+
 void Reaper::work(Kind kind) noexcept {
   while (true) {
     std::unique_ptr<Item> next;
@@ -65,9 +76,13 @@ void Reaper::work(Kind kind) noexcept {
       next = std::move(waiting.front());
       waiting.pop_front();
     }
+    Destroying& destroying = destroying_[kind];
     const auto began = std::chrono::steady_clock::now();
+    destroying.began.store(began.time_since_epoch().count(), std::memory_order_relaxed);
     next.reset();
     const auto took = std::chrono::steady_clock::now() - began;
+    destroying.before.fetch_add(took.count(), std::memory_order_relaxed);
+    destroying.began.store(0, std::memory_order_relaxed);
     if (took < kSlow) continue;
     log::warn({"device.slow", "took_ms"},
               "rdma: the device took {} ms to give a queue pair back: its interface is down, or it "

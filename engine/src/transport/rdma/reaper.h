@@ -3,6 +3,8 @@
 /// Destroys, on its own threads, objects whose destruction may take a device long.
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -45,10 +47,20 @@ class Reaper {
   requires std::is_nothrow_move_constructible_v<T>
   void take_unawaited(T what) noexcept { keep(std::move(what), kUnawaited); }
 
+  /// How long its threads have been destroying objects by now, altogether: the time of the devices'
+  /// drivers.
+  [[nodiscard]] std::chrono::nanoseconds destroying() const noexcept;
+
  private:
   enum Kind : std::size_t { kAwaited, kUnawaited, kKinds };
   struct Item {
     virtual ~Item() = default;
+  };
+  /// Of one thread: the time that is over, and when it began the object that it destroys now, or 0;
+  /// both of the steady clock.
+  struct Destroying {
+    std::atomic<std::chrono::steady_clock::rep> before{0};
+    std::atomic<std::chrono::steady_clock::rep> began{0};
   };
   template <typename T>
   struct Kept final : Item {
@@ -69,6 +81,7 @@ class Reaper {
   void work(Kind kind) noexcept;
 
   const std::array<std::size_t, kKinds> max_waiting_;
+  std::array<Destroying, kKinds> destroying_;
   detail::Mutex mutex_;
   detail::Condition more_;
   std::array<std::deque<std::unique_ptr<Item>>, kKinds> waiting_ REMORA_GUARDED_BY(mutex_);

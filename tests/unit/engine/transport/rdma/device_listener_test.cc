@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include <remora/engine/log.h>
 #include <remora/metrics/registry.h>
 
 #include "transport/rdma/device_choice.h"
@@ -314,6 +315,26 @@ TEST_F(WaitingRequestsTest, RequestsOverADeviceGoWithIt) {
   listener_->look();
   EXPECT_FALSE(listener_->any_waits());
   EXPECT_EQ(states(), "fake0 gone; ");
+}
+
+TEST_F(DeviceListenerTest, DeviceThatHasGoneIsGivenBackWithTheLastHandle) {
+  const auto listener = open();
+  ASSERT_OK(listener);
+  std::vector<std::string> events;
+  set_log_sink([&](const LogLine& line) { events.emplace_back(line.event); }, LogLevel::kInfo);
+  const auto given_back = [&] {
+    (*listener)->look();
+    EXPECT_TRUE(flush_log_sink(std::chrono::seconds{30}));
+    return std::count(events.begin(), events.end(), "device.given_back");
+  };
+  verbs::Device held = first();
+  held.mark_gone();
+  EXPECT_EQ(given_back(), 0) << "as that of a session";
+  EXPECT_EQ(states(), "fake0 gone; ");
+  held = {};
+  EXPECT_EQ(given_back(), 1);
+  EXPECT_EQ(given_back(), 1) << "told once";
+  set_log_sink({});
 }
 
 TEST_F(DeviceListenerTest, AFailedQueuePairIsToldByItsNumber) {

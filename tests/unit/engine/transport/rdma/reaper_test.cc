@@ -47,6 +47,22 @@ class ReaperTest : public ::testing::Test {
   std::vector<std::thread::id> gone_by_;
 };
 
+TEST_F(ReaperTest, TimeOfDestroyingRunsWhileADeviceHangs) {
+  Reaper reaper;
+  EXPECT_EQ(reaper.destroying().count(), 0);
+  {
+    const std::unique_lock hangs{device_};
+    reaper.take(Slow{*this});
+    ASSERT_TRUE(test::eventually([&] { return reaper.destroying().count() > 0; }));
+    const auto before = reaper.destroying();
+    EXPECT_TRUE(test::eventually([&] { return reaper.destroying() > before; }));
+  }
+  ASSERT_TRUE(test::eventually([&] {
+    const auto now = reaper.destroying();
+    return gone() == 1 && reaper.destroying() == now;
+  }));
+}
+
 TEST_F(ReaperTest, TheCallerDoesNotWait) {
   Reaper reaper;
   std::unique_lock hangs{device_};
