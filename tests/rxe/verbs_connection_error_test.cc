@@ -25,7 +25,7 @@ TEST_F(VerbsConnection, SilentPeerIsGivenUpAtTheDeadline) {
     EXPECT_EQ(connection.error().subject(), to(*listener).to_string());
     EXPECT_FALSE(side->connector.answer().has_value());
     // Spent: the id is gone already.
-    EXPECT_EQ(side->connector.start_connect().error().code(), Code::kClosed);
+    EXPECT_CODE(side->connector.start_connect(), kClosed);
   }
   EXPECT_TRUE(timed.took_at_most(milliseconds{15000})) << "and destroying did not wait";
 }
@@ -63,7 +63,7 @@ TEST_F(VerbsConnection, DroppedRequestIsRejected) {
     ASSERT_OK(rig);
     ASSERT_OK(request->create_queue_pair(rig->builder()));
   }
-  EXPECT_EQ(connection->wait_established(soon()).error().code(), Code::kConnectionRefused);
+  EXPECT_CODE(connection->wait_established(soon()), kConnectionRefused);
 }
 
 TEST_F(VerbsConnection, DyingListenerRejectsWhatWaits) {
@@ -74,8 +74,7 @@ TEST_F(VerbsConnection, DyingListenerRejectsWhatWaits) {
   auto connection = side->connector.start_connect();
   ASSERT_OK(connection);
   { const auto gone = std::move(*listener); }
-  const Status up = connection->wait_established(soon());
-  EXPECT_EQ(up.error().code(), Code::kConnectionRefused) << up.error();
+  EXPECT_CODE(connection->wait_established(soon()), kConnectionRefused);
 }
 
 TEST_F(VerbsConnection, PortWithoutAListenerIsRefused) {
@@ -193,8 +192,7 @@ TEST_F(VerbsConnection, RequestThatItsClientWithdrawsWhileItWaitsIsToldFromOneTh
 TEST_F(VerbsConnection, WaitForARequestEndsAtTheDeadline) {
   auto listener = listen();
   ASSERT_OK(listener);
-  const auto request = listener->wait_request(verbs::deadline_in(milliseconds{50}));
-  EXPECT_EQ(request.error().code(), Code::kTimedOut);
+  EXPECT_CODE(listener->wait_request(verbs::deadline_in(milliseconds{50})), kTimedOut);
 }
 
 TEST_F(VerbsConnection, DomainOfAnotherDeviceHandleIsRefused) {
@@ -206,8 +204,8 @@ TEST_F(VerbsConnection, DomainOfAnotherDeviceHandleIsRefused) {
   ASSERT_OK(rig);
   auto connector = verbs::Connector::resolve(to(*listener), soon());
   ASSERT_OK(connector);
-  EXPECT_EQ(connector->create_queue_pair(rig->builder()).error().code(), Code::kInvalidArgument);
-  EXPECT_EQ(connector->start_connect().error().code(), Code::kInvalidArgument) << "no queue pair";
+  EXPECT_CODE(connector->create_queue_pair(rig->builder()), kInvalidArgument);
+  EXPECT_CODE(connector->start_connect(), kInvalidArgument);  // no queue pair
 }
 
 TEST_F(VerbsConnection, HundredAbandonedAttemptsLeaveNothing) {
