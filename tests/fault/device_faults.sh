@@ -84,10 +84,10 @@ part_several() {
 part_removal() {
   serve "$address"
   local baseline round
-  start_load
+  start_load --log info
   sleep 3
   for ((round = 1; round <= rounds; ++round)); do
-    delete_device "$device" "removal $round"
+    delete_device "$device" "removal $round" server.log load.err
     is "removal $round: /readyz says that it has gone" await 30 not_ready
     is "removal $round: /status says so" \
       test "$(status | jq -r '.devices[0].state')" = gone

@@ -69,26 +69,30 @@ add_veth() {
   ip link set a0 up
   ip link set a1 up
 }
-# given_back NAME: for each time that the server has given the device back, how many milliseconds after it was
-# found to be gone, without those that went by in the driver's calls.
+# given_back LOG NAME: for each time that the program with that log has given the device back, how many milliseconds
+# after it found the device gone, without those that went by in the driver's calls.
 given_back() {
-  sed -n "s/.*rdma: $1 is given back, \([0-9]*\) ms after it was found to be gone, \([0-9]*\) of them.*/\1 \2/p" \
-    "$work/server.log" | awk '{ print $1 - $2 }'
+  sed -n "s/.*rdma: $2 is given back, \([0-9]*\) ms after it was found to be gone, \([0-9]*\) of them.*/\1 \2/p" \
+    "$work/$1" | awk '{ print $1 - $2 }'
 }
-has_given_back() { (($(given_back "$1" | wc -l) > $2)); }
-# delete_device NAME WHAT: `rdma link del` must not wait for the programs that use the device. It takes less
-# than half a second, on a busy machine several, and would never return if it waited. What the server itself
-# needs is judged more closely: not the emulator's work.
+has_given_back() { (($(given_back "$1" "$2" | wc -l) > $3)); }
+# delete_device NAME WHAT LOG...: `rdma link del` must not wait for the programs that use the device. It takes
+# less than half a second, on a busy machine several, and would never return if it waited. What the programs with
+# these logs need by themselves is judged more closely: not the emulator's work.
 delete_device() {
-  local began took before own
-  before=$(given_back "$1" | wc -l)
+  local name=$1 what=$2 began took log own
+  local -A before
+  shift 2
+  for log; do before[$log]=$(given_back "$log" "$name" | wc -l); done
   began=$(ms)
-  timeout 60 rdma link del "$1" || true
+  timeout 60 rdma link del "$name" || true
   took=$(($(ms) - began))
-  is "$2: 'rdma link del' returned within 30 s ($took ms)" at_most "$took" 30000
-  is "$2: the server has given the device back" await 300 has_given_back "$1" "$before"
-  own=$(given_back "$1" | tail -n 1)
-  is "$2: within 5 s of its own (${own:-never} ms)" at_most "${own:-60000}" 5000
+  is "$what: 'rdma link del' returned within 30 s ($took ms)" at_most "$took" 30000
+  for log; do
+    is "$what: the device is given back ($log)" await 300 has_given_back "$log" "$name" "${before[$log]}"
+    own=$(given_back "$log" "$name" | tail -n 1)
+    is "$what: that took 5 s at most beside the driver (${own:-never} ms)" at_most "${own:-60000}" 5000
+  done
 }
 
 # start_server: its configuration is read from standard input.

@@ -66,7 +66,7 @@ part_second() {
   local round made
   for ((round = 1; round <= rounds; ++round)); do
     made=$(lanes_made rxe1)
-    delete_device rxe1 "second $round"
+    delete_device rxe1 "second $round" server.log
     is "second $round: the session has resumed" await 50 resumed $((2 * round - 1))
     sleep 2
     add_second

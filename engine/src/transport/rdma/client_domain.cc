@@ -156,6 +156,7 @@ void ClientDomain::leave() noexcept {
   {
     const remora::detail::MutexLock lock{mutex_};
     if (domain_.empty()) return;
+    leaving_.add(domain_.device(), reaper_);
     std::erase_if(memories_, [](const auto& weak) { return weak.expired(); });
     for (const auto& weak : memories_)
       if (const auto memory = weak.lock())
@@ -181,6 +182,7 @@ void ClientDomain::look() noexcept {
   constexpr std::chrono::seconds kHostLookPause{1};
   {
     const remora::detail::MutexLock lock{mutex_};
+    leaving_.look(reaper_);
     while (events_) {
       const auto event = events_->next_event();
       if (!event) domain_.device().mark_gone();

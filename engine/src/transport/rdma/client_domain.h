@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "transport/memory_domain.h"
 #include "transport/rdma/device_cache.h"
+#include "transport/rdma/leaving_devices.h"
 #include "transport/rdma/reaper.h"
 
 namespace remora::transport::rdma {
@@ -86,6 +87,7 @@ class ClientDomain final : public MemoryDomain {
   std::string device_ REMORA_GUARDED_BY(mutex_);
   verbs::ProtectionDomain domain_ REMORA_GUARDED_BY(mutex_);
   std::optional<verbs::AsyncEvents> events_ REMORA_GUARDED_BY(mutex_);
+  LeavingDevices leaving_ REMORA_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<Memory>> memories_ REMORA_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<DeviceCache>> caches_ REMORA_GUARDED_BY(mutex_);
   Clock::time_point listed_at_ REMORA_GUARDED_BY(mutex_){};

@@ -3,12 +3,17 @@
 #include "transport/rdma/client_domain.h"
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
 
+#include <remora/engine/log.h>
+
+#include "support/eventually.h"
 #include "unit/verbs/fake_verbs.h"
 
 namespace remora::transport::rdma {
@@ -46,6 +51,29 @@ TEST_F(ClientDomainTest, RegistrationsGoWithTheDeviceAndReturnWithIt) {
   ASSERT_EQ(fake_.registered.size(), 1U);
   EXPECT_EQ(fake_.registered.front().iova, reinterpret_cast<std::uintptr_t>(bytes_.data()));
   ASSERT_OK(domain->register_bytes(more_));
+}
+
+TEST_F(ClientDomainTest, DeviceIsGivenBackWhenNothingOfItIsLeft) {
+  std::atomic<int> told{0};
+  set_log_sink([&](const LogLine& line) { told += line.event == "device.given_back" ? 1 : 0; },
+               LogLevel::kInfo);
+  verbs::Device device = open();
+  const auto domain = ClientDomain::of(device, kServer).value();
+  const auto memory = domain->register_bytes(bytes_).value();
+  device.mark_gone();
+  domain->look();
+  domain->look();
+  EXPECT_TRUE(flush_log_sink(std::chrono::seconds{30}));
+  EXPECT_EQ(told.load(), 0) << "a handle is left";
+  device = {};
+  EXPECT_TRUE(test::eventually([&] {
+    domain->look();
+    return flush_log_sink(std::chrono::seconds{30}) && told.load() == 1;
+  }));
+  domain->look();
+  EXPECT_TRUE(flush_log_sink(std::chrono::seconds{30}));
+  EXPECT_EQ(told.load(), 1) << "once";
+  set_log_sink({});
 }
 
 TEST_F(ClientDomainTest, MemoryThatCannotBeRegisteredAgainIsLost) {
