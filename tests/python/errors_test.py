@@ -119,6 +119,46 @@ def test_rights(client, region):
     raised(remora.NoRightError, reader.fetch_add, 0, 1)
 
 
+def test_pairs_that_fail_end_alone(client, region):
+    reader = client.open_region(region.name, remora.Rights.READ)
+    good = bytearray(8)
+    region.write(16, b"contents")
+    pairs = [(0, bytearray(8)), (region.size, bytearray(3)), (16, good), (0, bytearray(0))]
+    error = raised(remora.OutOfRangeError, region.read_many_into, pairs)
+    assert (error.offset, error.length) == (region.size, 3) and "pair 1" in str(error)
+    assert good == b"contents"
+    assert {index: type(each) for index, each in error.failed_pairs.items()} == {
+        1: remora.OutOfRangeError, 3: remora.InvalidArgumentError}
+    assert error.failed_pairs[3].reason == remora.Reason.ZERO_LENGTH
+    assert str(error.failed_pairs[3]).startswith("pair 3: ")
+    assert pickle.loads(pickle.dumps(error)).failed_pairs[3].code == remora.Code.INVALID_ARGUMENT
+    error = raised(remora.NoRightError, reader.write_many, [(0, b"a"), (1, b"b")])
+    assert set(error.failed_pairs) == {0, 1}
+    with region.queue() as queue:
+        queue.write_many([(0, b"x"), (region.size, b"y")], tag="pairs")
+        (ended,) = queue.wait()
+        assert isinstance(ended.error, remora.OutOfRangeError)
+        assert set(ended.error.failed_pairs) == {1}
+        raised(remora.InvalidArgumentError, queue.read_many_into, [])
+    assert raised(remora.OutOfRangeError, region.read, region.size, 1).failed_pairs == {}
+
+
+def test_misuse_of_pairs(region):
+    error = raised(remora.LimitExceededError, region.write_many, [(0, b"x")] * 65537)
+    assert (error.asked, error.allowed) == (65537, 65536)
+    with pytest.raises(OverflowError):
+        region.write_many([(0, b"x"), (-1, b"x")])
+    with pytest.raises(TypeError):
+        region.write_many([(0, "text")])
+    with pytest.raises(BufferError):
+        region.read_many_into([(0, b"read-only")])
+    pytest.raises(ValueError, region.write_many, [b"no pair"])
+    assert region.read(0, 1) == b"\0"
+    region.close()
+    raised(remora.ClosedError, region.write_many, [])
+    raised(remora.ClosedError, region.write_many, [(0, b"x")])
+
+
 def test_a_full_queue(region):
     with region.queue(depth=2) as queue:
         queue.write(0, b"a")

@@ -66,6 +66,58 @@ def test_more_than_one_operation_of_a_call(client):
         region.read(4096, size)
 
 
+def test_many_pairs_in_one_call(region):
+    values = [bytes([number % 251]) * (number % 100 + 1) for number in range(2000)]
+    assert region.write_many(zip(itertools.count(0, 128), values)) == sum(map(len, values))
+    whole = bytearray(2000 * 100)
+    parts = [memoryview(whole)[number * 100:][:len(value)] for number, value in enumerate(values)]
+    asked = [(number * 128, part) for number, part in enumerate(parts)]
+    assert region.read_many_into(asked) == sum(map(len, values))
+    assert parts == values
+    words = array.array("Q", bytes(16))
+    assert region.read_many_into(((128, words), (0, words)), deadline=5.0) == 32
+    assert region.read_many_into([]) == 0 and region.write_many(()) == 0
+    assert {ring.depth for ring in region._idle} == {4}  # not the queue of 2,048 places
+    del asked, parts
+    whole.append(0)
+
+
+def test_calls_with_as_many_pairs_share_a_queue(region):
+    buffers = [bytearray(8) for _ in range(33)]
+    for count in (33, 1, 20, 33):
+        region.read_many_into(enumerate(buffers[:count]))
+    region.read(0, 8)
+    assert [ring.depth for ring in region._idle] == [64]
+    buffers[0].append(0)
+
+
+def test_many_pairs_are_one_operation_of_a_queue(region):
+    with region.queue(depth=64) as queue:
+        blocks = [bytes([number]) * 16 for number in range(40)]
+        queue.write_many(enumerate_by(16, blocks), tag="write")
+        assert len(queue) == 1 and not queue.full
+        with pytest.raises(remora.WouldBlockError, match="25 pairs .* 24 of 64 left"):
+            queue.write_many(enumerate_by(16, blocks[:25]))
+        queue.write_many(enumerate_by(16, blocks[:24]))
+        assert queue.full
+        with pytest.raises(remora.WouldBlockError):
+            queue.fetch_add(1024, 1)
+        assert all(each.ok for each in queue.wait(2)) and len(queue) == 0
+        buffers = [bytearray(16) for _ in blocks]
+        ticket = queue.read_many_into(enumerate_by(16, buffers), tag="read")
+        queue.fetch_add(1024, 1)
+        ended = {each.tag: each for each in queue}
+        assert set(ended) == {"read", None} and ended["read"].ticket == ticket
+        assert ended["read"].buffer == blocks and not queue.full
+        queue.cancel(queue.read_many_into([(0, bytearray(1)), (1, bytearray(1))]))
+        assert isinstance(queue.wait()[0].error, remora.CancelledError)
+
+
+def enumerate_by(step, buffers):
+    """Pairs of the buffers, `step` bytes apart."""
+    return zip(itertools.count(0, step), buffers)
+
+
 def test_zeroes_and_flush(region):
     region.write(0, b"x" * 10000)
     region.write_zeroes(100, 5000)

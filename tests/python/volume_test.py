@@ -122,6 +122,8 @@ def test_a_queue(volume):
             queue.barrier()
         with pytest.raises(remora.UnsupportedError):
             queue.cancel(1)
+        with pytest.raises(remora.UnsupportedError, match="one operation for each pair"):
+            queue.write_many([(0, b"x")])
 
 
 def test_coroutines(volume):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from typing import Any, Callable
+from typing import Any, Callable, Iterable
 
 from . import errors
 from ._remora import ffi, lib
@@ -19,8 +19,9 @@ else:
     #: An object with the buffer protocol: bytes, bytearray, memoryview, a numpy array, ...
     Buffer = Any
 
-__all__ = ["Buffer", "Handle", "NULL", "UINT64", "borrow", "check", "closed_error", "deadline_ns",
-           "error_of", "ffi", "lib", "nanoseconds", "new_error", "place", "sized", "text"]
+__all__ = ["Buffer", "Handle", "NULL", "Pairs", "UINT64", "borrow", "check", "closed_error",
+           "deadline_ns", "error_of", "ffi", "lib", "nanoseconds", "new_error", "place", "sized",
+           "text"]
 
 NULL: Any = ffi.NULL
 #: The words of atomic operations are modulo 2**64.
@@ -82,6 +83,48 @@ def borrow(buffer: Buffer, writable: bool = False) -> Any:
     Errors: TypeError (no buffer protocol), BufferError or ValueError (read-only, not contiguous).
     """
     return ffi.from_buffer("char[]", buffer, require_writable=writable)
+
+
+class Pairs:
+    """The pairs of one call with many pairs, (offset, buffer), with the bytes of the buffers in place.
+
+    array: for the C API. outcomes: what it writes about each pair. Errors: those of borrow();
+    LimitExceededError; OverflowError, TypeError and ValueError (no pair of an offset and a buffer).
+    """
+
+    __slots__ = ("array", "buffers", "length", "outcomes", "_borrowed")
+
+    def __init__(self, pairs: Iterable[tuple[int, Buffer]], writable: bool) -> None:
+        given = list(pairs)
+        if len(given) > lib.REMORA_PAIRS_MAX:
+            error = errors.make(errors.Code.LIMIT_EXCEEDED, errors.Reason.NONE,
+                                f"{len(given)} pairs in one call: give at most "
+                                f"{lib.REMORA_PAIRS_MAX}, and the others in further calls")
+            error.asked, error.allowed = len(given), lib.REMORA_PAIRS_MAX
+            raise error
+        self.buffers = [buffer for _, buffer in given]
+        self._borrowed = [borrow(buffer, writable) for buffer in self.buffers]
+        lengths = [len(data) for data in self._borrowed]
+        self.length = sum(lengths)
+        # The parts of a remora_pair: the offset, and a piece of memory that is not registered.
+        self.array = ffi.new("remora_pair[]", [
+            (offset, (data, length, NULL))
+            for (offset, _), data, length in zip(given, self._borrowed, lengths)])
+        self.outcomes = ffi.new("remora_pair_outcome[]", len(given))
+
+    def __len__(self) -> int:
+        return len(self.buffers)
+
+    def failed(self) -> dict[int, errors.Error]:
+        """The error of each pair that failed, by its index. For a call that has ended."""
+        found = {}
+        for index, ended in enumerate(self.outcomes):
+            if ended.code:
+                why = "" if not ended.reason else f" ({text(lib.remora_reason_name(ended.reason))})"
+                found[index] = errors.make(
+                    ended.code, ended.reason,
+                    f"pair {index}: {text(lib.remora_code_name(ended.code))}{why}")
+        return found
 
 
 def closed_error(what: str) -> errors.Error:

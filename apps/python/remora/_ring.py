@@ -17,7 +17,8 @@ import weakref
 from typing import Any, Callable
 
 from . import errors
-from ._native import NULL, check, closed_error, error_of, ffi, lib, new_error, place, sized
+from ._native import (NULL, Pairs, check, closed_error, error_of, ffi, lib, new_error, place,
+                      sized)
 
 __all__ = ["Completion", "Operation", "QueueBase", "Ring"]
 
@@ -31,9 +32,11 @@ class Completion:
     """How one operation ended.
 
     tag: the object that was given with the operation.
-    buffer: the buffer of a read or write; None for other operations.
+    buffer: the buffer of a read or write; of many pairs the list of their buffers; None for other
+    operations.
     old_value: of an atomic operation that succeeded, the value before it.
-    error: None, or the exception of the operation, which is not raised by itself.
+    error: None, or the exception of the operation, which is not raised by itself. Of many pairs, that
+    of the first one that failed; its `failed_pairs` has all of them.
     """
 
     __slots__ = ("buffer", "error", "old_value", "tag", "ticket")
@@ -62,12 +65,13 @@ class Completion:
 class Operation:
     """One operation that a queue has taken, with the objects that must live as long as it."""
 
-    __slots__ = ("buffer", "data", "tag", "ticket")
+    __slots__ = ("buffer", "data", "more", "tag", "ticket")
 
-    def __init__(self, tag: Any, buffer: Any, data: Any) -> None:
+    def __init__(self, tag: Any, buffer: Any, data: Any, more: int) -> None:
         self.tag = tag
         self.buffer = buffer
         self.data = data
+        self.more = more  # places beside its own: each of many pairs has one
         self.ticket = 0
 
 
@@ -103,6 +107,7 @@ class Ring:
         self._queue = made[0]
         self._owned = [made]  # nothing else refers to it
         self._held: dict[int, Operation] = {}
+        self._more = 0  # places of the operations held, beside one for each
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, _end, self._owned, self._held, self._lock)
         self._next_key = 1
@@ -125,7 +130,7 @@ class Ring:
 
     @property
     def has_room(self) -> bool:
-        return len(self._held) < self.depth
+        return len(self._held) + self._more < self.depth
 
     @property
     def closed(self) -> bool:
@@ -148,28 +153,46 @@ class Ring:
                            "time: give each thread a queue of its own")
 
     def take(self, call: Callable[..., int], tag: Any, buffer: Any, data: Any,
-             *arguments: Any) -> int:
-        """Takes one operation, `call` being its function; returns the ticket."""
+             *arguments: Any, more: int = 0) -> int:
+        """Takes one operation, `call` being its function; returns the ticket. more: the places that it
+        needs beside its own."""
         self._check_free()
         with self._lock:
-            if len(self._held) >= self.depth:
-                raise errors.make(errors.Code.WOULD_BLOCK, errors.Reason.NONE,
-                                  f"the queue is full: {self.depth} operations are in it; take "
-                                  "completions first, or make it deeper")
+            if len(self._held) + self._more + more >= self.depth:
+                raise self._full_error(more)
             key = self._next_key
             self._next_key = key + 1
-            operation = Operation(tag, buffer, data)
+            operation = Operation(tag, buffer, data, more)
             self._held[key] = operation  # before C has the address
+            self._more += more
             try:
                 operation.ticket = call(self._queue, *arguments, key)
             except (TypeError, OverflowError):  # an argument that C cannot have: nothing was taken
                 del self._held[key]
+                self._more -= more
                 raise
             if not operation.ticket:
                 del self._held[key]
+                self._more -= more
                 check(lib.remora_queue_submit(self._queue, self._error), self._error)
                 raise closed_error("queue")
             return operation.ticket
+
+    def take_many(self, call: Callable[..., int], tag: Any, pairs: Pairs) -> int:
+        """Takes all pairs as one operation, or none; returns the ticket."""
+        count = len(pairs)
+        return self.take(call, tag, pairs.buffers, pairs, pairs.array, count, pairs.outcomes,
+                         more=count - 1)
+
+    def _full_error(self, more: int) -> errors.Error:
+        if not more:
+            text = f"the queue is full: {self.depth} operations are in it; take completions first"
+        else:
+            text = (f"{more + 1} pairs need as many places of the queue, which has "
+                    f"{self.depth - len(self._held) - self._more} of {self.depth} left; take "
+                    "completions first, give it fewer pairs")
+        return errors.make(errors.Code.WOULD_BLOCK, errors.Reason.NONE,
+                           f"{text}, or make it deeper")
 
     def submit(self) -> None:
         self._check_free()
@@ -212,9 +235,12 @@ class Ring:
             if ended.code:
                 lib.remora_queue_completion_error(self._queue, ffi.addressof(ended), self._error)
                 error = error_of(self._error)
+                if isinstance(operation.data, Pairs):
+                    error.failed_pairs = operation.data.failed()
             completion = Completion(operation, ended.old_value, error)
             self._ready += [completion]  # no call from here on: a second one would be made of it
             del self._held[key]
+            self._more -= operation.more
         self._count[0] = 0
 
     def _step(self, slice_ns: int, spin_ns: int) -> int:
@@ -239,6 +265,7 @@ class Ring:
             while len(self._ready) - self._handed < at_least and self._held:
                 found = self._step(SLICE_NS, self._spin_ns)
                 if found == 0 and self.next_deadline_ns() is None:
+                    self._more = 0
                     self._held.clear()  # a handler raised before they were taken
 
     def progress(self) -> list[Completion]:
@@ -292,6 +319,7 @@ class Ring:
             while self._held:
                 found = self._step(10_000_000 if seconds else 0, 0)
                 if found == 0 and self.next_deadline_ns() is None:
+                    self._more = 0
                     self._held.clear()  # a handler raised before they were taken
                 elif found == 0 and time.monotonic() >= until:
                     return False

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import builtins
 import enum
+from types import MappingProxyType
+from typing import Mapping
 
 __all__ = [
     "AccessRefusedError", "AddressInUseError", "AlreadyExistsError", "BusyError", "CancelledError",
@@ -120,6 +122,9 @@ class Error(Exception):
     #: The number of the request, and the bound that it exceeds; None: no bound.
     asked: int | None = None
     allowed: int | None = None
+    #: Of a call with many pairs, an error of each pair that failed, by its index; otherwise empty.
+    #: The error that has them describes the first of these pairs in full.
+    failed_pairs: Mapping[int, Error] = MappingProxyType({})
 
 
 class InvalidArgumentError(Error, ValueError):

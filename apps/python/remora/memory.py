@@ -22,6 +22,8 @@ CHUNK = 8 << 20
 CHUNKS_IN_FLIGHT = 4
 #: Queues that are kept for later blocking calls.
 IDLE_MAX = 8
+#: Queues of more places than this are not kept: only a call with as many pairs needs one.
+IDLE_DEPTH_MAX = 1024
 #: How long a call that is interrupted waits for its operations in flight.
 GIVE_UP_S = 0.05
 
@@ -148,7 +150,7 @@ class Memory:
         return self._handle.call(  # type: ignore[no-any-return]
             Ring, self._create_queue, depth, within_ns, self._spin_ns)
 
-    def _check_out(self, within_ns: int) -> Ring:
+    def _check_out(self, within_ns: int, places: int = 1) -> Ring:
         if self._handle.closed:
             raise closed_error(self._handle.what)
         for _ in range(len(self._unfinished)):
@@ -158,18 +160,19 @@ class Memory:
                 break
             (self._idle if ring.give_up(0) else self._unfinished).append(ring)
         for ring in list(self._idle):
-            if ring.deadline_ns == within_ns:
+            if ring.deadline_ns == within_ns and ring.depth >= places:
                 try:
                     self._idle.remove(ring)
                 except ValueError:  # another thread has it
                     continue
                 return ring
-        return self._ring(CHUNKS_IN_FLIGHT, within_ns)
+        depth = 1 << (places - 1).bit_length()  # a few sizes, so that a later call finds it
+        return self._ring(max(depth, CHUNKS_IN_FLIGHT), within_ns)
 
     def _check_in(self, ring: Ring) -> None:
         if not ring.give_up(GIVE_UP_S):
             self._unfinished.append(ring)  # with its buffers
-        elif self._handle.closed:
+        elif self._handle.closed or ring.depth > IDLE_DEPTH_MAX:
             ring.close()
         else:
             self._idle.append(ring)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator
 
-from ._native import NULL, UINT64, Buffer, borrow, lib
+from . import errors
+from ._native import NULL, UINT64, Buffer, Pairs, borrow, lib
 from ._ring import Completion, QueueBase, Ring
 
 if TYPE_CHECKING:
@@ -50,6 +51,19 @@ class Queue(QueueBase):
         source = borrow(data)
         return self._ring.take(lib.remora_queue_write, tag, data, source, offset, source,
                                len(source), NULL)
+
+    def read_many_into(self, pairs: Iterable[tuple[int, Buffer]], *, tag: Any = None) -> int:
+        """Takes all `pairs` (offset, buffer) as one operation, which fills each buffer from its offset,
+        and has one ticket and one completion. Each pair needs a place of the queue: WouldBlockError
+        where there is no room for all, and none is taken. Where pairs fail, `failed_pairs` of the
+        completion's error has an error for each of them. Errors: also InvalidArgumentError (no
+        pairs), UnsupportedError (the queue of a volume). See Region.read_many_into()."""
+        return self._many(lib.remora_queue_read_many, tag, Pairs(pairs, writable=True))
+
+    def write_many(self, pairs: Iterable[tuple[int, Buffer]], *, tag: Any = None) -> int:
+        """Takes all `pairs` (offset, buffer) as one operation, which writes the bytes of each buffer at
+        its offset. Otherwise as read_many_into()."""
+        return self._many(lib.remora_queue_write_many, tag, Pairs(pairs, writable=False))
 
     def write_zeroes(self, offset: int, length: int, *, tag: Any = None) -> int:
         """Writes `length` zero bytes; over tcp and shm no bytes travel."""
@@ -120,6 +134,16 @@ class Queue(QueueBase):
     @property
     def full(self) -> bool:
         return not self._ring.has_room
+
+    def _many(self, call: Callable[..., int], tag: Any, pairs: Pairs) -> int:
+        if self._memory._handle.what != "region":
+            raise errors.make(errors.Code.UNSUPPORTED, errors.Reason.NONE,
+                              "the queue of a volume takes no calls with many pairs: give it one "
+                              "operation for each pair")
+        if not len(pairs):
+            raise errors.make(errors.Code.INVALID_ARGUMENT, errors.Reason.NONE,
+                              "no pairs: an operation of a queue needs at least one")
+        return self._ring.take_many(call, tag, pairs)
 
     def close(self) -> None:
         """Waits for its operations, drops the results and releases the buffers. Errors: BusyError

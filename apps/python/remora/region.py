@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable, Iterable
 
-from ._native import Handle, check, ffi, lib, new_error, sized, text
-from .memory import Memory
+from ._native import (Buffer, Handle, Pairs, check, closed_error, deadline_ns, ffi, lib, new_error,
+                      sized, text)
+from .memory import Memory, first_of
 from .types import RegionInfo, Transport
 
 if TYPE_CHECKING:
@@ -64,6 +65,44 @@ class Region(Memory):
         info, error = sized("remora_region_info"), new_error()
         check(self._handle.call(lib.remora_region_info_of, info, error), error)
         return RegionInfo.of(info)
+
+    # Many pairs in one call.
+
+    def read_many_into(self, pairs: Iterable[tuple[int, Buffer]], *,
+                       deadline: float | None = None) -> int:
+        """Fills each buffer of the `pairs` (offset, buffer) from its offset; returns the bytes of all.
+
+            region.read_many_into((place * 64, block) for place, block in zip(places, blocks))
+
+        0 to 65,536 pairs go to the server together, in no order: the least cost of each operation.
+        Each pair is an operation of its own, which is not cut, and its buffer is as in read_into().
+        The deadline is one for all. Where pairs fail, the others are carried out, and the error of the
+        first one that failed is raised: `failed_pairs` of it has an error for each of them, by its
+        index. Errors: also LimitExceededError (too many pairs; nothing was sent)."""
+        return self._many(lib.remora_queue_read_many, Pairs(pairs, writable=True), deadline)
+
+    def write_many(self, pairs: Iterable[tuple[int, Buffer]], *,
+                   deadline: float | None = None) -> int:
+        """Writes the bytes of each buffer of the `pairs` (offset, buffer) at its offset; returns the
+        bytes of all. The rules and errors are those of read_many_into(). Where pairs overlap in the
+        region, either may be the one that stays."""
+        return self._many(lib.remora_queue_write_many, Pairs(pairs, writable=False), deadline)
+
+    def _many(self, call: Callable[..., int], pairs: Pairs, deadline: float | None) -> int:
+        within_ns = deadline_ns(deadline)
+        if not len(pairs):
+            if self._handle.closed:
+                raise closed_error(self._handle.what)
+            return 0
+        ring = self._check_out(within_ns, len(pairs))
+        try:
+            ring.take_many(call, None, pairs)
+            first_of(ring.wait(1)).result()
+        finally:
+            self._check_in(ring)
+        return pairs.length
+
+    # A new grant.
 
     def fence(self) -> Region:
         """A new grant of the region with the same rights, after the server has revoked every older
