@@ -193,6 +193,33 @@ void run_over_regions(const std::shared_ptr<detail::SessionCore>& session,
   session->fail(remora::Reason::kNone);  // no server takes the grants back
 }
 
+/// One queue in batches of 32 over a region of `count` extents, all of which are the same memory.
+void run_over_extents(const std::shared_ptr<detail::SessionCore>& session,
+                      std::span<std::byte> memory, std::size_t count, std::uint64_t times) {
+  transport::AttachedGrant grant{};
+  for (std::uint64_t i = 0; i < count; ++i)
+    grant.extents.push_back({.start_bytes = i * memory.size(),
+                             .length_bytes = memory.size(),
+                             .remote_address = reinterpret_cast<std::uintptr_t>(memory.data()),
+                             .remote_key = static_cast<std::uint32_t>(i + 1)});
+  const Region region{std::make_shared<detail::RegionGrant>(
+      session,
+      remora::RegionInfo{.name = "r", .size_bytes = memory.size() * count, .block_bytes = 4096},
+      remora::Rights::kAll, 1, std::move(grant), "fake")};
+  {
+    std::array<std::byte, 64> into{};
+    Queue queue = region.queue({.depth = 32}).value();
+    const std::size_t mask = count - 1;  // `count` is a power of two
+    const test::Counted counted;
+    for (std::uint64_t sent = 0; sent < times;) {
+      for (; sent < times && !queue.full(); ++sent) queue.read(Block{(sent * 37) & mask}, into);
+      queue.submit().value();
+      if (queue.wait(32).empty()) std::abort();
+    }
+  }
+  session->fail(remora::Reason::kNone);  // no server takes the grant back
+}
+
 /// Synchronous reads over `count` sessions in turn.
 void run_over_sessions(const std::shared_ptr<detail::EngineCore>& engine,
                        std::span<std::byte> memory, std::size_t count, std::uint64_t times) {
@@ -209,6 +236,25 @@ void run_over_sessions(const std::shared_ptr<detail::EngineCore>& engine,
     if (!regions[i % count].read(Block{i & 63U}, into)) std::abort();
 }
 
+/// The faces "regions:N", "extents:N" and "sessions:N", over memory of this process. False: another
+/// face.
+bool run_over_many(const std::shared_ptr<detail::EngineCore>& engine, std::span<std::byte> memory,
+                   const std::string& face, std::uint64_t times) {
+  const std::size_t colon = face.find(':');
+  if (colon == std::string::npos) return false;
+  const std::size_t count = std::stoul(face.substr(colon + 1));
+  transport::FakeServerEndpoint::Offer offer{};
+  offer.memory = memory;
+  offer.direct = transport::DirectPath{};
+  if (face.starts_with("regions"))
+    run_over_regions(transport::start_fake_session(engine, std::move(offer)), memory, count, times);
+  else if (face.starts_with("extents"))
+    run_over_extents(transport::start_fake_session(engine, std::move(offer)), memory, count, times);
+  else
+    run_over_sessions(engine, memory, count, times);
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -220,20 +266,7 @@ int main(int argc, char** argv) {
 
   std::vector<std::byte> memory(4096);
   const auto engine = detail::EngineCore::create({}).value();
-  // "regions:N" and "sessions:N", over memory of this process
-  const std::size_t colon = face.find(':');
-  if (colon != std::string::npos) {
-    const std::size_t count = std::stoul(face.substr(colon + 1));
-    transport::FakeServerEndpoint::Offer offer{};
-    offer.memory = memory;
-    offer.direct = transport::DirectPath{};
-    if (face.starts_with("regions"))
-      run_over_regions(transport::start_fake_session(engine, std::move(offer)), memory, count,
-                       times);
-    else
-      run_over_sessions(engine, memory, count, times);
-    return EXIT_SUCCESS;
-  }
+  if (run_over_many(engine, memory, face, times)) return EXIT_SUCCESS;
   transport::FakeServerEndpoint::Offer offer{};
   offer.memory = memory;
   if (direct) {

@@ -121,7 +121,9 @@ TEST_P(PathGrowth, IsFlat) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PathGrowth,
-                         ::testing::Values(Growth{"regions", 10'000}, Growth{"sessions", 256}),
+                         // 64 extents: 64 GiB in pieces of 1 GiB.
+                         ::testing::Values(Growth{"regions", 10'000}, Growth{"sessions", 256},
+                                           Growth{"extents", 64}),
                          [](const auto& test) { return test.param.what; });
 
 }  // namespace

@@ -113,7 +113,7 @@ std::uint64_t ManyCall::fill_run(const RegionGrant& region, std::span<Pair> pair
     do {
       const PairBytes bytes = bytes_of(*pair);
       const std::uint64_t remote_address = all.remote_address + bytes.offset_bytes;
-      // Bytes of known memory are not null: as in fits().
+      // Bytes of known memory are not null: as in fits_besides().
       if (memory_of(*pair) != memory || bytes.offset_bytes > offset_max ||
           (!kKnown && bytes.local == nullptr) || remote_address == end)
         return 0;

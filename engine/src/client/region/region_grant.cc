@@ -91,6 +91,7 @@ RegionGrant::RegionGrant(std::shared_ptr<SessionCore> session, RegionInfo info, 
              .bytes_max = {},
              .only_lane = lane_if(*session_, false),
              .one_extent_bytes_max = {}},
+      extent_index_{grant_.extents},
       mapped_lane_{lane_if(*session_, true)},
       domain_index_{quick_.domain_index} {
   for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite})
@@ -222,9 +223,17 @@ bool RegionGrant::count_refused(OperationRecord& operation) const noexcept {
   return false;
 }
 
+/// As make_whole(), with a search only where extent_index_ does not find the operation.
+bool RegionGrant::make_whole_here(OperationRecord& operation) const noexcept {
+  if (!extent_index_.empty() && operation.length_bytes <= quick_.request_bytes_max &&
+      make_whole_by_index(operation))
+    return true;
+  return make_whole(operation, grant_.extents, quick_.request_bytes_max);
+}
+
 bool RegionGrant::check_closely(OperationRecord& operation) const noexcept {
-  if (fits(operation, quick_.bytes_max) &&
-      make_whole(operation, grant_.extents, quick_.request_bytes_max))
+  if (has_length_below(quick_.bytes_max, operation) && fits_besides(operation) &&
+      make_whole_here(operation))
     return true;
   operation.outcome = judge(operation);
   if (operation.outcome.ok) operation.outcome = admit_memory(operation.memory);
@@ -237,8 +246,7 @@ bool RegionGrant::check_closely(OperationRecord& operation) const noexcept {
   // If memory needs a key and has none, its bytes are copied through bounce slots, part by part.
   const bool keyed =
       !quick_.needs_keys || registered || inlined || is_atomic(opcode) || opcode == Opcode::kFlush;
-  if (!keyed || !make_whole(operation, grant_.extents, quick_.request_bytes_max))
-    make_split(operation, grant_.extents);
+  if (!keyed || !make_whole_here(operation)) make_split(operation, grant_.extents);
   return true;
 }
 

@@ -25,6 +25,7 @@
 #include "client/datapath/local_memory.h"
 #include "client/datapath/operation_record.h"
 #include "client/datapath/revocable_grant.h"
+#include "client/region/extent_index.h"
 #include "client/region/region_async_queue.h"
 #include "client/session/opening.h"
 #include "transport/client_endpoint.h"
@@ -112,11 +113,14 @@ class RegionGrant final : public RevocableGrant {
   [[gnu::always_inline]] bool check(OperationRecord& operation) const noexcept {
     return admits(operation) || check_closely(operation);
   }
-  /// The quick check: true for nearly all valid transfers of a region in one extent, and for no
+  /// The quick check: true for nearly all valid transfers that lie in one extent, and for no
   /// invalid operation. Gives the result of check_closely() at lower cost.
   template <std::size_t kWords = 0>
   [[gnu::always_inline]] bool admits(OperationRecord& operation) const noexcept {
-    if (!fits<kWords>(operation, quick_.one_extent_bytes_max)) return false;
+    // Regions of several extents, too, take this way: those of one extent have no instruction more.
+    if (!has_length_below(quick_.one_extent_bytes_max, operation)) [[unlikely]]
+      return admits_in_extent<kWords>(operation);
+    if (!fits_besides<kWords>(operation)) return false;
     operation.request.length_bytes = static_cast<std::uint32_t>(operation.length_bytes);
     operation.request.remote_address = quick_.remote_address + operation.offset_bytes;
     operation.request.remote_key = quick_.remote_key;
@@ -162,7 +166,7 @@ class RegionGrant final : public RevocableGrant {
         quick_.remote_address,
         quick_.remote_key,
         0};
-    // As in fits().
+    // As in fits_besides().
     const std::size_t domain = quick_.domain();
     if (memory != nullptr) {
       const std::uint64_t key_word = memory->key_word(domain);
@@ -227,16 +231,19 @@ class RegionGrant final : public RevocableGrant {
   /// The largest length of a request, for each Opcode; 0: the opcode moves no bytes, or the grant
   /// lacks the right.
   using BytesMax = std::array<std::uint64_t, transport::kOpcodes>;
-  /// Whether the operation is valid; if it is, sets its local key.
+  /// Whether the operation's length is none that is refused: 0, which a part outside of known
+  /// memory has, too, or more than `bytes_max` has for its opcode.
+  [[nodiscard, gnu::always_inline]] static bool has_length_below(
+      const BytesMax& bytes_max, const OperationRecord& operation) noexcept {
+    return operation.length_bytes - 1 <
+           bytes_max[static_cast<std::size_t>(operation.request.opcode)];
+  }
+  /// Whether the operation, whose length has passed has_length_below(), is valid; if it is, sets
+  /// its local key.
   template <std::size_t kWords = 0>
-  [[gnu::always_inline]] bool fits(OperationRecord& operation,
-                                   const BytesMax& bytes_max) const noexcept {
-    const std::uint64_t length_bytes = operation.length_bytes;
-    // Refuses a length of 0, which a part outside of known memory has, too, and an offset beyond
-    // the region's size less the length.
-    if (length_bytes - 1 >= bytes_max[static_cast<std::size_t>(operation.request.opcode)] ||
-        operation.offset_bytes > quick_.size_bytes - length_bytes)
-      return false;
+  [[gnu::always_inline]] bool fits_besides(OperationRecord& operation) const noexcept {
+    // Also refuses an offset beyond the region's size less the length.
+    if (operation.offset_bytes > quick_.size_bytes - operation.length_bytes) return false;
     // No operation of a revoked grant passes, since revoke() changes the domain.
     if (operation.memory != nullptr) [[likely]] {
       const std::uint64_t key_word = operation.memory->key_word(quick_.domain() + kWords);
@@ -248,6 +255,24 @@ class RegionGrant final : public RevocableGrant {
     operation.outcome = {};
     return true;
   }
+  /// As admits(), for a region of several extents: about ten instructions more. In a region of one
+  /// extent, no length that admits() refuses passes here.
+  template <std::size_t kWords>
+  [[gnu::always_inline]] bool admits_in_extent(OperationRecord& operation) const noexcept {
+    return has_length_below(quick_.bytes_max, operation) && fits_besides<kWords>(operation) &&
+           make_whole_by_index(operation);
+  }
+  /// As make_whole(), for an operation that extent_index_ finds.
+  [[gnu::always_inline]] bool make_whole_by_index(OperationRecord& operation) const noexcept {
+    const auto* const part = extent_index_.find(operation.offset_bytes, operation.length_bytes);
+    if (part == nullptr) return false;
+    operation.request.length_bytes = static_cast<std::uint32_t>(operation.length_bytes);
+    operation.request.remote_address = part->base_address + operation.offset_bytes;
+    operation.request.remote_key = part->remote_key;
+    operation.whole = true;
+    return true;
+  }
+  [[nodiscard]] bool make_whole_here(OperationRecord& operation) const noexcept;
   bool check_closely(OperationRecord& operation) const noexcept;
   bool check_atomic_on(OperationRecord& operation, const LaneDriver& lane) const noexcept;
   [[nodiscard]] bool has_atomics_here() const noexcept;
@@ -290,6 +315,7 @@ class RegionGrant final : public RevocableGrant {
     }
   };
   Quick quick_;
+  ExtentIndex extent_index_;  ///< of the extents of grant_
   LaneDriver* mapped_lane_;   ///< null: memory is not mapped
   std::size_t domain_index_;  ///< does not change when the grant is revoked
   std::atomic<Reason> revoked_{Reason::kNone};
