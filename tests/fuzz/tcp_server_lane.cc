@@ -11,6 +11,7 @@
 
 #include "base/crc32c.h"
 #include "tcp_lanes.h"
+#include "transport/tcp/lane_buffers.h"
 #include "transport/tcp/served_session.h"
 #include "transport/tcp/server_lane.h"
 
@@ -375,7 +376,7 @@ class ServerRun {
     for (std::size_t i = 0; i < count; ++i)
       session_->serve([&](const tcp::GrantTable& grants) {
         tcp::ServedCounts now;
-        lane_->step(grants, now);
+        lane_->step(grants, buffers_, now);
         served_ += now;
         return now;
       });
@@ -421,6 +422,7 @@ class ServerRun {
   std::shared_ptr<tcp::ServedSession> session_;
   std::array<transport::Grant, 3> grants_;
   std::shared_ptr<tcp::ServerLane> lane_;
+  tcp::LaneBuffers buffers_;
   std::unique_ptr<Model> model_;
   Peer peer_{std::move(sockets_.ours)};
   std::uint32_t sequence_ = 0xfffffff0;

@@ -27,8 +27,9 @@ constexpr std::uint32_t kLine = 64;
 
 IncomingRequests::IncomingRequests(bool payload_crc)
     : straight_from_{payload_crc ? UINT32_MAX : kStraightFrom},
-      size_{kInputBytes + (payload_crc ? kMaxTransferBytes : 0)},
-      buffer_{size_} {}
+      size_{kInputBytes + (payload_crc ? kMaxTransferBytes : 0)} {
+  static_assert(kInputBytes + kMaxTransferBytes <= LaneBuffers::kBytes);
+}
 
 IncomingRequests::Received IncomingRequests::receive(int socket) noexcept {
   if (begin_ != 0) {

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <sys/types.h>
+#include <utility>
 
 #include <remora/assert.h>
 
 #include "base/page_buffer.h"
+#include "transport/tcp/lane_buffers.h"
 #include "transport/tcp/wire.h"
 
 namespace remora::transport::tcp {
@@ -18,6 +20,7 @@ class GrantTable;
 /// A buffer of headers and of the bytes of small writes. The bytes of a write are received into the
 /// region itself, except those that came together with its header: the lane copies these from the
 /// buffer. With payload CRC all bytes go through the buffer, which has room for the largest write.
+/// The buffer is there from begin_step() on, and between steps while it has bytes.
 ///
 /// The caller holds the lock of the lane's session.
 class IncomingRequests {
@@ -29,6 +32,18 @@ class IncomingRequests {
     bool filled = false;  ///< the bytes filled the whole room
   };
   explicit IncomingRequests(bool payload_crc);
+
+  /// Takes a buffer, unless there is one. False: there is no memory.
+  [[nodiscard]] bool begin_step(LaneBuffers& buffers) noexcept {
+    if (buffer_.data() == nullptr) buffer_ = buffers.take();
+    return buffer_.data() != nullptr;
+  }
+  /// Puts a buffer back that has no bytes.
+  void end_step(LaneBuffers& buffers) noexcept {
+    if (begin_ != end_) return;
+    begin_ = end_ = fetched_ = 0;
+    buffers.put_back(std::move(buffer_));
+  }
 
   /// One receive: the rest of a write into the region, then the bytes behind it into the buffer.
   Received receive(int socket) noexcept;
@@ -91,7 +106,7 @@ class IncomingRequests {
   static constexpr std::uint32_t kLargeWrite = 16 * 1024;
 
   const std::uint32_t straight_from_;  ///< payloads of this length or more are not copied
-  const std::size_t size_;
+  const std::size_t size_;             ///< the bytes of the buffer that are used
   remora::detail::PageBuffer buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;

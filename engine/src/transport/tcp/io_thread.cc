@@ -24,6 +24,8 @@ constexpr unsigned kRoundsPerLook = 16;
 /// on the control channel, which would end with the lane.
 constexpr std::chrono::seconds kRefusalTimeout{1};
 constexpr int kRefusedLookMs = 100;
+/// A thread that has served nothing for so long destroys buffers that no lane uses.
+constexpr int kTrimAfterMs = 1000;
 
 }  // namespace
 
@@ -61,7 +63,8 @@ void IoThread::run() noexcept {
     if (active_.empty()) {
       const bool spin = now - moved_at_ < spin_;
       if (!spin) report();
-      await_events(spin ? 0 : refused_.empty() ? -1 : kRefusedLookMs);
+      const int timeout_ms = spin ? 0 : sleep_ms();
+      if (!await_events(timeout_ms) && timeout_ms > 0) buffers_.trim();
       now = Clock::now();  // the thread may have slept
     } else if (++round % kRoundsPerLook == 0) {
       report();
@@ -75,8 +78,14 @@ void IoThread::run() noexcept {
   }
 }
 
-/// Adds to the active lanes those that have events.
-void IoThread::await_events(int timeout_ms) noexcept {
+/// The longest sleep; -1: until there is an event.
+int IoThread::sleep_ms() const noexcept {
+  if (!refused_.empty()) return kRefusedLookMs;
+  return buffers_.has_spare() ? kTrimAfterMs : -1;
+}
+
+/// Adds to the active lanes those that have events. False: there were none.
+bool IoThread::await_events(int timeout_ms) noexcept {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(service_.epoll(), events.data(), events.size(), timeout_ms);
   const Clock::time_point now = Clock::now();
@@ -94,6 +103,7 @@ void IoThread::await_events(int timeout_ms) noexcept {
     if ((event.events & EPOLLOUT) != 0) watch(*lane, EPOLLIN);
     activate(*lane, now);
   }
+  return count > 0;
 }
 
 void IoThread::activate(ServerLane& lane, Clock::time_point now) {
@@ -134,7 +144,7 @@ IoThread::Stays IoThread::serve_one(Active& active, Clock::time_point now) noexc
   Progress progress = Progress::kMore;
   const bool served = lane.session().serve([&](const GrantTable& grants) {
     ServedCounts now_served;
-    progress = lane.step(grants, now_served);
+    progress = lane.step(grants, buffers_, now_served);
     served_ += now_served;
     return now_served;
   });
@@ -171,13 +181,17 @@ void IoThread::end_lane(ServerLane& lane) noexcept {
   std::erase(parked_, &lane);
   ::epoll_ctl(service_.epoll(), EPOLL_CTL_DEL, lane.fd(), nullptr);
   std::shared_ptr<ServerLane> last;
+  std::size_t left = 0;
   {
     const remora::detail::MutexLock lock{mutex_};
     const auto found = lanes_.find(&lane);
     if (found == lanes_.end()) return;
     last = std::move(found->second);
     lanes_.erase(found);
+    left = lanes_.size();
   }
+  // Two for each lane, also where clients never leave the thread idle.
+  buffers_.trim(std::max(LaneBuffers::kKept, 2 * left));
   last->session().lane_ended(*last);
 }
 

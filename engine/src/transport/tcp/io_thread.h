@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/service_state.h"
 #include "base/service_thread.h"
+#include "transport/tcp/lane_buffers.h"
 #include "transport/tcp/served_metrics.h"
 #include "transport/tcp/server_lane.h"
 
@@ -44,7 +45,8 @@ class IoThread {
     Clock::time_point served;
   };
   void run() noexcept;
-  void await_events(int timeout_ms) noexcept;
+  [[nodiscard]] int sleep_ms() const noexcept;
+  bool await_events(int timeout_ms) noexcept;
   void serve_active(Clock::time_point now) noexcept;
   /// Whether a lane stays among the active ones.
   enum class Stays : std::uint8_t { kYes, kNo, kEnded };
@@ -75,6 +77,7 @@ class IoThread {
   Clock::time_point moved_at_ = Clock::now();
   std::vector<Refused> refused_;
   std::vector<ServerLane*> parked_;
+  LaneBuffers buffers_;
   ServedCounts served_;
   ServiceThread thread_;  ///< destroyed first, which stops it
 };

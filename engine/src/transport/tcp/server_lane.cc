@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "base/log.h"
 #include "transport/tcp/region_memory_access.h"
-#include "transport/tcp/step_limits.h"
 
 namespace remora::transport::tcp {
 
@@ -30,9 +30,25 @@ ServerLane::ServerLane(UniqueFd socket, std::shared_ptr<ServedSession> session, 
       incoming_{payload_crc},
       outgoing_{payload_crc} {}
 
-ServerLane::Progress ServerLane::step(const GrantTable& grants, ServedCounts& served) noexcept {
+ServerLane::Progress ServerLane::step(const GrantTable& grants, LaneBuffers& buffers,
+                                      ServedCounts& served, std::uint64_t bytes_max) noexcept {
   moved_ = false;
-  if (dead_) return Progress::kDead;
+  // With payload CRC the answers of a step have to fit into its buffer.
+  step_bytes_max_ = payload_crc_ ? kMaxStepBytes : bytes_max;
+  if (!dead_ && !(incoming_.begin_step(buffers) && outgoing_.begin_step(buffers))) {
+    log::warn({"connection.no_memory"},
+              "tcp: a connection ends: there is no memory for its requests");
+    dead_ = true;
+  }
+  const Progress progress = dead_ ? Progress::kDead : go_on(grants, served);
+  if (progress == Progress::kDead) outgoing_.drop();
+  incoming_.end_step(buffers);
+  outgoing_.end_step(buffers);
+  return progress;
+}
+
+/// A step of a lane that has its buffers.
+ServerLane::Progress ServerLane::go_on(const GrantTable& grants, ServedCounts& served) noexcept {
   if (outgoing_.pending())
     if (const Progress sent = flush(); sent != Progress::kIdle) return sent;
   if (refused_) return drain();
@@ -66,7 +82,7 @@ ServerLane::Stop ServerLane::serve(const GrantTable& grants, ServedCounts& serve
   incoming_.fetch_ahead(grants);
   std::uint64_t bytes = 0;
   for (std::size_t requests = 0; requests < kMaxStepRequests - 1; ++requests) {
-    if (bytes >= kMaxStepBytes) return Stop::kLimit;
+    if (bytes >= step_bytes_max_) return Stop::kLimit;
     if (incoming_.passes_half() && requests >= kHalfFrom && outgoing_.pending())
       return Stop::kLimit;
     if (incoming_.buffered_bytes() < kHeader) return Stop::kNeedsBytes;
@@ -184,7 +200,7 @@ void ServerLane::refuse(const RequestHeader& request, CompletionStatus status) n
 
 /// One send. kIdle: nothing is left.
 ServerLane::Progress ServerLane::flush() noexcept {
-  switch (outgoing_.flush(socket_.get(), moved_)) {
+  switch (outgoing_.flush(socket_.get(), step_bytes_max_, moved_)) {
     case OutgoingAnswers::Sent::kAll: return Progress::kIdle;
     case OutgoingAnswers::Sent::kMore: return Progress::kMore;
     case OutgoingAnswers::Sent::kBlocked: return Progress::kBlocked;

@@ -11,8 +11,10 @@
 #include "base/clock.h"
 #include "base/unique_fd.h"
 #include "transport/tcp/incoming_requests.h"
+#include "transport/tcp/lane_buffers.h"
 #include "transport/tcp/outgoing_answers.h"
 #include "transport/tcp/served_session.h"
+#include "transport/tcp/step_limits.h"
 #include "transport/tcp/wire.h"
 
 namespace remora::transport::tcp {
@@ -37,8 +39,10 @@ class ServerLane {
     kParked,   ///< the application has to handle notices first
     kDead,     ///< disconnected, aborted, or a protocol error
   };
-  /// Serves at most kMaxStepRequests requests and about kMaxStepBytes bytes.
-  Progress step(const GrantTable& grants, ServedCounts& served) noexcept;
+  /// Serves at most kMaxStepRequests requests and about `bytes_max` bytes; with payload CRC, about
+  /// kMaxStepBytes. `buffers`: those of the thread.
+  Progress step(const GrantTable& grants, LaneBuffers& buffers, ServedCounts& served,
+                std::uint64_t bytes_max = kMaxStepBytes) noexcept;
 
   /// Whether a transfer in progress reaches memory by that key.
   [[nodiscard]] bool touches(std::uint32_t key) const noexcept;
@@ -63,6 +67,7 @@ class ServerLane {
   /// Why serving the buffered requests stopped.
   enum class Stop : std::uint8_t { kNeedsBytes, kLimit, kNeedsRoom, kEnded };
 
+  Progress go_on(const GrantTable& grants, ServedCounts& served) noexcept;
   Progress flush() noexcept;
   Progress drain() noexcept;
   Stop serve(const GrantTable& grants, ServedCounts& served) noexcept;
@@ -82,6 +87,7 @@ class ServerLane {
   bool said_all_ = false;  ///< the refusal and the end of the stream were sent
   bool starved_ = true;    ///< the buffer has no complete request
   std::optional<std::uint32_t> next_sequence_;
+  std::uint64_t step_bytes_max_ = kMaxStepBytes;
   IncomingRequests incoming_;
   OutgoingAnswers outgoing_;
 };

@@ -24,7 +24,9 @@ void send_bytes(int socket, std::span<const std::byte> bytes) {
 
 TEST(TcpIncomingRequests, SilentSocketBringsNothing) {
   const LaneEnds ends;
+  LaneBuffers buffers;
   IncomingRequests incoming{false};
+  ASSERT_TRUE(incoming.begin_step(buffers));
   const auto received = incoming.receive(ends.b.get());
   EXPECT_FALSE(received.ended);
   EXPECT_FALSE(received.any);
@@ -34,14 +36,18 @@ TEST(TcpIncomingRequests, SilentSocketBringsNothing) {
 TEST(TcpIncomingRequests, HangUpIsTheEnd) {
   LaneEnds ends;
   ends.a.reset();
+  LaneBuffers buffers;
   IncomingRequests incoming{false};
+  ASSERT_TRUE(incoming.begin_step(buffers));
   EXPECT_TRUE(incoming.receive(ends.b.get()).ended);
 }
 
 TEST(TcpIncomingRequests, RestOfAWriteIsReceivedToItsPlace) {
   const LaneEnds ends;
   const std::vector<std::byte> sent = pattern(kHeaderBytes + 1000, 3);
+  LaneBuffers buffers;
   IncomingRequests incoming{false};
+  ASSERT_TRUE(incoming.begin_step(buffers));
   send_bytes(ends.a.get(), std::span{sent}.first(kHeaderBytes + 400));
   EXPECT_TRUE(incoming.receive(ends.b.get()).any);
   ASSERT_EQ(incoming.buffered_bytes(), kHeaderBytes + 400);
@@ -64,7 +70,9 @@ TEST(TcpIncomingRequests, RestOfAWriteIsReceivedToItsPlace) {
 
 TEST(TcpIncomingRequests, BehindALargeWriteAHeaderIsReceivedAlone) {
   const LaneEnds ends;
+  LaneBuffers buffers;
   IncomingRequests incoming{false};
+  ASSERT_TRUE(incoming.begin_step(buffers));
   incoming.expect_more_like({.opcode = Opcode::kWrite, .length_bytes = 1U << 20U});
   send_bytes(ends.a.get(), pattern(kHeaderBytes + 100, 4));
   const auto received = incoming.receive(ends.b.get());
@@ -74,7 +82,9 @@ TEST(TcpIncomingRequests, BehindALargeWriteAHeaderIsReceivedAlone) {
 
 TEST(TcpIncomingRequests, DroppedWriteReachesNoMemory) {
   const LaneEnds ends;
+  LaneBuffers buffers;
   IncomingRequests incoming{false};
+  ASSERT_TRUE(incoming.begin_step(buffers));
   std::vector<std::byte> memory(100);
   incoming.begin_write({.opcode = Opcode::kWrite, .length_bytes = 100, .key = 5}, memory.data(),
                        100);
@@ -87,7 +97,9 @@ TEST(TcpIncomingRequests, DroppedWriteReachesNoMemory) {
 
 TEST(TcpIncomingRequests, HalfIsPassedOnceForEachReceive) {
   const LaneEnds ends;
+  LaneBuffers buffers;
   IncomingRequests incoming{false};
+  ASSERT_TRUE(incoming.begin_step(buffers));
   send_bytes(ends.a.get(), pattern(4 * kHeaderBytes, 5));
   EXPECT_TRUE(incoming.receive(ends.b.get()).any);
   incoming.skip(kHeaderBytes);
@@ -95,6 +107,27 @@ TEST(TcpIncomingRequests, HalfIsPassedOnceForEachReceive) {
   incoming.skip(kHeaderBytes);
   EXPECT_TRUE(incoming.passes_half());
   EXPECT_FALSE(incoming.passes_half());
+}
+
+TEST(TcpIncomingRequests, BufferIsThereWhileItHasBytes) {
+  const LaneEnds ends;
+  LaneBuffers buffers;
+  IncomingRequests incoming{false};
+  ASSERT_TRUE(incoming.begin_step(buffers));
+  EXPECT_EQ(buffers.unused(), 0U);
+  send_bytes(ends.a.get(), pattern(kHeaderBytes + 3, 7));
+  EXPECT_TRUE(incoming.receive(ends.b.get()).any);
+  incoming.skip(kHeaderBytes);
+  incoming.end_step(buffers);
+  EXPECT_EQ(buffers.unused(), 0U) << "three bytes of the next request";
+  ASSERT_TRUE(incoming.begin_step(buffers));
+  EXPECT_EQ(buffers.made(), 1U);
+  EXPECT_EQ(std::memcmp(incoming.next(), pattern(kHeaderBytes + 3, 7).data() + kHeaderBytes, 3), 0);
+  incoming.skip(3);
+  incoming.end_step(buffers);
+  EXPECT_EQ(buffers.unused(), 1U);
+  incoming.end_step(buffers);
+  EXPECT_EQ(buffers.unused(), 1U) << "put back once";
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "base/unique_fd.h"
 #include "support/pattern.h"
 #include "transport/tcp/lane.h"
+#include "transport/tcp/lane_buffers.h"
 #include "transport/tcp/served_session.h"
 #include "transport/tcp/server_lane.h"
 
@@ -58,11 +59,12 @@ class ServerSide {
   ServerSide& operator=(const ServerSide&) = delete;
 
   [[nodiscard]] std::uint32_t key() const { return grant.extents.front().remote_key; }
-  ServerLane::Progress step() {
+  ServerLane::Progress step() { return step(buffers); }
+  ServerLane::Progress step(LaneBuffers& with, std::uint64_t bytes_max = kMaxStepBytes) {
     auto progress = ServerLane::Progress::kMore;
     session->serve([&](const GrantTable& grants) {
       ServedCounts now;
-      progress = lane->step(grants, now);
+      progress = lane->step(grants, with, now, bytes_max);
       served += now;
       return now;
     });
@@ -73,6 +75,7 @@ class ServerSide {
   std::shared_ptr<ServedSession> session;
   Grant grant;
   std::shared_ptr<ServerLane> lane;
+  LaneBuffers buffers;
   ServedCounts served;
 };
 

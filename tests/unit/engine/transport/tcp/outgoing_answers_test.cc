@@ -21,14 +21,16 @@ constexpr std::uint32_t kLarge = 4096;
 TEST(TcpOutgoingAnswers, LargeReadIsSentFromItsMemory) {
   const LaneEnds ends;
   const std::vector<std::byte> memory = pattern(kLarge, 1);
+  LaneBuffers buffers;
   OutgoingAnswers outgoing{false};
+  ASSERT_TRUE(outgoing.begin_step(buffers));
   ASSERT_TRUE(outgoing.goes_straight(kLarge));
   const RequestHeader read{
       .opcode = Opcode::kRead, .length_bytes = kLarge, .key = 3, .sequence = 9};
   outgoing.answer_read(read, memory.data());
   EXPECT_TRUE(outgoing.pending());
   bool moved = false;
-  EXPECT_EQ(outgoing.flush(ends.a.get(), moved), OutgoingAnswers::Sent::kAll);
+  EXPECT_EQ(outgoing.flush(ends.a.get(), kMaxStepBytes, moved), OutgoingAnswers::Sent::kAll);
   EXPECT_TRUE(moved);
   EXPECT_FALSE(outgoing.pending());
   std::vector<std::byte> got(kAnswerBytes + kLarge);
@@ -45,7 +47,9 @@ TEST(TcpOutgoingAnswers, LargeReadIsSentFromItsMemory) {
 TEST(TcpOutgoingAnswers, MemoryOfAReadIsInUseUntilItHasLeft) {
   const LaneEnds ends;
   const std::vector<std::byte> memory = pattern(3 * kLarge, 2);
+  LaneBuffers buffers;
   OutgoingAnswers outgoing{false};
+  ASSERT_TRUE(outgoing.begin_step(buffers));
   outgoing.answer_read({.opcode = Opcode::kRead, .length_bytes = kLarge, .key = 3},
                        memory.data() + kLarge);
   EXPECT_TRUE(outgoing.reads_by(3));
@@ -54,7 +58,7 @@ TEST(TcpOutgoingAnswers, MemoryOfAReadIsInUseUntilItHasLeft) {
   EXPECT_TRUE(outgoing.overlaps(memory.data(), kLarge + 1));
   EXPECT_FALSE(outgoing.overlaps(memory.data() + 2 * kLarge, kLarge)) << "behind it";
   bool moved = false;
-  EXPECT_EQ(outgoing.flush(ends.a.get(), moved), OutgoingAnswers::Sent::kAll);
+  EXPECT_EQ(outgoing.flush(ends.a.get(), kMaxStepBytes, moved), OutgoingAnswers::Sent::kAll);
   EXPECT_FALSE(outgoing.reads_by(3));
   EXPECT_FALSE(outgoing.overlaps(memory.data(), 3 * kLarge));
 }
@@ -62,7 +66,9 @@ TEST(TcpOutgoingAnswers, MemoryOfAReadIsInUseUntilItHasLeft) {
 TEST(TcpOutgoingAnswers, DroppedAnswersAreNotSent) {
   const LaneEnds ends;
   const std::vector<std::byte> memory = pattern(kLarge, 3);
+  LaneBuffers buffers;
   OutgoingAnswers outgoing{false};
+  ASSERT_TRUE(outgoing.begin_step(buffers));
   outgoing.answer_read({.opcode = Opcode::kRead, .length_bytes = kLarge, .key = 3}, memory.data());
   outgoing.drop();
   EXPECT_FALSE(outgoing.pending());
@@ -70,7 +76,9 @@ TEST(TcpOutgoingAnswers, DroppedAnswersAreNotSent) {
 }
 
 TEST(TcpOutgoingAnswers, WithPayloadCrcNothingGoesStraight) {
+  LaneBuffers buffers;
   OutgoingAnswers outgoing{true};
+  ASSERT_TRUE(outgoing.begin_step(buffers));
   EXPECT_FALSE(outgoing.goes_straight(kMaxTransferBytes));
   EXPECT_TRUE(outgoing.has_room(kMaxTransferBytes));
 }
@@ -78,10 +86,12 @@ TEST(TcpOutgoingAnswers, WithPayloadCrcNothingGoesStraight) {
 TEST(TcpOutgoingAnswers, LostConnectionIsToldAndMovesNothing) {
   LaneEnds ends;
   ends.b.reset();
+  LaneBuffers buffers;
   OutgoingAnswers outgoing{false};
+  ASSERT_TRUE(outgoing.begin_step(buffers));
   outgoing.answer({.opcode = Opcode::kWrite, .length_bytes = 8});
   bool moved = false;
-  EXPECT_EQ(outgoing.flush(ends.a.get(), moved), OutgoingAnswers::Sent::kFailed);
+  EXPECT_EQ(outgoing.flush(ends.a.get(), kMaxStepBytes, moved), OutgoingAnswers::Sent::kFailed);
   EXPECT_FALSE(moved);
 }
 
