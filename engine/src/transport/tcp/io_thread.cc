@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/spin_pause.h"
 #include "base/thread_clocks.h"
+#include "transport/tcp/step_limits.h"
 
 namespace remora::transport::tcp {
 
@@ -18,8 +19,10 @@ namespace {
 
 /// The most idle sockets that the thread polls one by one while it spins; epoll watches more.
 constexpr std::size_t kMaxAsked = 4;
-/// The number of rounds over the active lanes between two checks of all lanes.
+/// The number of rounds over the active lanes between two checks of all lanes, and the number of
+/// bytes that are served meanwhile.
 constexpr unsigned kRoundsPerLook = 16;
+constexpr std::uint64_t kBytesPerLook = kRoundsPerLook * kMaxStepBytes;
 /// The time that a client has to receive the refusal that ends its lane, and to ask for the reason
 /// on the control channel, which would end with the lane.
 constexpr std::chrono::seconds kRefusalTimeout{1};
@@ -66,7 +69,7 @@ void IoThread::run() noexcept {
       const int timeout_ms = spin ? 0 : sleep_ms();
       if (!await_events(timeout_ms) && timeout_ms > 0) buffers_.trim();
       now = Clock::now();  // the thread may have slept
-    } else if (++round % kRoundsPerLook == 0) {
+    } else if (++round % kRoundsPerLook == 0 || since_look_bytes_ >= kBytesPerLook) {
       report();
       await_events(0);
     }
@@ -86,6 +89,7 @@ int IoThread::sleep_ms() const noexcept {
 
 /// Adds to the active lanes those that have events. False: there were none.
 bool IoThread::await_events(int timeout_ms) noexcept {
+  since_look_bytes_ = 0;
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(service_.epoll(), events.data(), events.size(), timeout_ms);
   const Clock::time_point now = Clock::now();
@@ -141,11 +145,13 @@ void IoThread::serve_active(Clock::time_point now) noexcept {
 IoThread::Stays IoThread::serve_one(Active& active, Clock::time_point now) noexcept {
   ServerLane& lane = *active.lane;
   const bool was_refused = lane.refused();
+  const bool is_only = active_.size() == 1;
   Progress progress = Progress::kMore;
   const bool served = lane.session().serve([&](const GrantTable& grants) {
     ServedCounts now_served;
-    progress = lane.step(grants, buffers_, now_served);
+    progress = lane.step(grants, buffers_, now_served, is_only ? kMaxLoneStepBytes : kMaxStepBytes);
     served_ += now_served;
+    since_look_bytes_ += now_served.bytes[0] + now_served.bytes[1];
     return now_served;
   });
   if (!served) {
@@ -158,7 +164,12 @@ IoThread::Stays IoThread::serve_one(Active& active, Clock::time_point now) noexc
     case Progress::kMore: return Stays::kYes;
     case Progress::kIdle:
       return now - active.served < spin_ && active_.size() <= kMaxAsked ? Stays::kYes : Stays::kNo;
-    case Progress::kBlocked: watch(lane, EPOLLOUT); return Stays::kNo;
+    case Progress::kBlocked:
+      // While the thread polls anyway, it tries to send again: epoll would cost three system calls
+      // for each time that the socket is full, and tells of room only when much of it is free.
+      if (is_only && now - active.served < spin_) return Stays::kYes;
+      watch(lane, EPOLLOUT);
+      return Stays::kNo;
     case Progress::kParked:
       watch(lane, 0);
       parked_.push_back(&lane);

@@ -79,7 +79,8 @@ class IoThread {
   std::vector<ServerLane*> parked_;
   LaneBuffers buffers_;
   ServedCounts served_;
-  ServiceThread thread_;  ///< destroyed first, which stops it
+  std::uint64_t since_look_bytes_ = 0;  ///< served since the last look at all lanes
+  ServiceThread thread_;                ///< destroyed first, which stops it
 };
 
 }  // namespace remora::transport::tcp

@@ -17,6 +17,7 @@ namespace remora::transport::tcp {
 namespace {
 
 constexpr std::size_t kHeader = RequestHeader::kWireBytes;
+constexpr std::uint64_t kAnswerHeaders = kMaxStepRequests * AnswerHeader::kWireBytes;
 /// From this number of requests on, the answers to the first half of the received requests are sent
 /// before the other half is served, so that the client continues meanwhile.
 constexpr std::size_t kHalfFrom = 12;
@@ -200,7 +201,8 @@ void ServerLane::refuse(const RequestHeader& request, CompletionStatus status) n
 
 /// One send. kIdle: nothing is left.
 ServerLane::Progress ServerLane::flush() noexcept {
-  switch (outgoing_.flush(socket_.get(), step_bytes_max_, moved_)) {
+  // Headers do not count: else those of a step that is full would need a send of their own.
+  switch (outgoing_.flush(socket_.get(), step_bytes_max_ + kAnswerHeaders, moved_)) {
     case OutgoingAnswers::Sent::kAll: return Progress::kIdle;
     case OutgoingAnswers::Sent::kMore: return Progress::kMore;
     case OutgoingAnswers::Sent::kBlocked: return Progress::kBlocked;

@@ -102,5 +102,26 @@ TEST(TcpLaneBuffers, LaneWhosePeerDoesNotReadKeepsItsAnswers) {
   EXPECT_EQ(buffers.made(), buffers.unused());
 }
 
+TEST(TcpLaneBuffers, StepSendsAsManyBytesAsItMay) {
+  constexpr std::size_t kBytes = std::size_t{64} << 10U;
+  const auto steps_for = [](std::uint64_t bytes_max) {
+    LaneBuffers buffers;
+    LaneEnds ends;
+    ServerSide server{std::move(ends.a)};
+    ClientSide client{std::move(ends.b)};
+    std::vector<std::byte> into(kBytes);
+    client.post({client.read(server.key(), 0, into)});
+    int steps = 0;
+    until_told(client, [&] {
+      server.step(buffers, bytes_max);
+      ++steps;
+    });
+    EXPECT_TRUE(client.all_good());
+    return steps;
+  };
+  EXPECT_EQ(steps_for(kMaxLoneStepBytes), 1) << "one receive, one send";
+  EXPECT_EQ(steps_for(kBytes / 4), 4) << "the header needs no send of its own";
+}
+
 }  // namespace
 }  // namespace remora::transport::tcp

@@ -95,5 +95,29 @@ TEST(TcpOutgoingAnswers, LostConnectionIsToldAndMovesNothing) {
   EXPECT_FALSE(moved);
 }
 
+TEST(TcpOutgoingAnswers, OneSendHasAsManyBytesAsTheStepMaySend) {
+  const LaneEnds ends;
+  const std::vector<std::byte> memory = pattern(3 * kLarge, 4);
+  LaneBuffers buffers;
+  OutgoingAnswers outgoing{false};
+  ASSERT_TRUE(outgoing.begin_step(buffers));
+  outgoing.answer_read({.opcode = Opcode::kRead, .length_bytes = 3 * kLarge, .key = 3},
+                       memory.data());
+  const auto sent_by = [&](std::uint64_t bytes_max) {
+    bool moved = false;
+    (void)outgoing.flush(ends.a.get(), bytes_max, moved);
+    std::vector<std::byte> got(4 * kLarge);
+    return ::recv(ends.b.get(), got.data(), got.size(), MSG_DONTWAIT);
+  };
+  EXPECT_EQ(sent_by(kLarge), ssize_t{kLarge});
+  outgoing.end_step(buffers);
+  EXPECT_EQ(buffers.unused(), 0U) << "answers are left";
+  EXPECT_EQ(sent_by(kLarge - kAnswerBytes), ssize_t{kLarge - kAnswerBytes});
+  EXPECT_EQ(sent_by(kMaxLoneStepBytes), ssize_t{kLarge + 2 * kAnswerBytes});
+  outgoing.end_step(buffers);
+  EXPECT_EQ(buffers.unused(), 1U);
+  EXPECT_FALSE(outgoing.reads_by(3));
+}
+
 }  // namespace
 }  // namespace remora::transport::tcp
