@@ -37,13 +37,14 @@ class BatchOrder {
   /// their order. Does nothing if the batch is short or already in order, if its blocks are too far
   /// apart to be neighbours, or if the lane gains nothing from the order.
   void arrange(OperationList& operations) noexcept {
-    if (operations.count >= kFromOperations && operations.count <= places_.size())
+    if (operations.count >= kFromOperations && operations.count <= places_.size() &&
+        !is_scattered(*operations.first))
       arrange_long(operations);
   }
   /// Whether arrange() may change the order. Reads only the requests of the operations.
   [[nodiscard]] bool may_arrange(const OperationList& operations) const noexcept {
     return operations.count >= kFromOperations && operations.count <= places_.size() &&
-           may_gain(operations);
+           !is_scattered(*operations.first) && may_gain(operations);
   }
 
  private:
@@ -68,6 +69,20 @@ class BatchOrder {
   /// If a batch has more groups than this, probably none of them has neighbours.
   static constexpr std::size_t kMaxGroups = 8;
 
+  [[nodiscard]] static std::uint64_t distance_of(const OperationRecord& operation) noexcept {
+    return reinterpret_cast<std::uintptr_t>(operation.request.local) -
+           operation.request.remote_address;
+  }
+  /// Whether the first three operations have three distances from remote to local addresses: more
+  /// than may_gain() admits. Most batches end here, at a fraction of its cost.
+  [[nodiscard, gnu::always_inline]] static bool is_scattered(
+      const OperationRecord& first) noexcept {
+    const std::uint64_t one = distance_of(first);
+    const std::uint64_t two = distance_of(*first.next);
+    if (one == two) return false;
+    const std::uint64_t three = distance_of(*first.next->next);
+    return three != one && three != two;
+  }
   void arrange_long(OperationList& operations) noexcept;
   [[nodiscard]] bool may_gain(const OperationList& operations) const noexcept;
   bool find_groups(const OperationList& operations) noexcept;

@@ -66,7 +66,8 @@ class LaneDriver {
   /// Posts the first operations of `run`, as many as the lane has room for, and returns their
   /// number. Each of them ends in its sink. 0: the lane has no room, another thread holds it, other
   /// operations wait for it, or it takes no requests. The other operations stay with the caller,
-  /// which calls fill_like() for the first of them before it offers them again. Never waits.
+  /// which calls fill_like() for the first of them before it offers them again. Polls once. Never
+  /// waits.
   [[nodiscard]] virtual std::size_t post_run(const UniformRun& run) noexcept {
     (void)run;
     return 0;

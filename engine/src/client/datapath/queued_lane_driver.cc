@@ -79,6 +79,10 @@ std::size_t QueuedLaneDriver::post_run(const UniformRun& run) noexcept {
                              .uniform = true,
                              .run_bytes = bytes};
     post_chain(run.requests.first(count));
+    // The caller waits for the run, and would poll as soon as it has returned. If the lane has
+    // completed the run by then, the caller need not take the lane again.
+    if (!broken()) [[likely]]
+      poll_completions();
   }
   release_lane(Release::kAtOnce);
   return count;
@@ -386,7 +390,8 @@ void QueuedLaneDriver::post_backlog() noexcept {
 }
 
 /// Posts the requests whose entries are in the ring.
-void QueuedLaneDriver::post_chain(transport::Chain requests) noexcept {
+[[gnu::always_inline]] inline void QueuedLaneDriver::post_chain(
+    transport::Chain requests) noexcept {
   const std::uint64_t first = next_sequence_;
   REMORA_ASSERT_HOT(chain_.run - first < chain_.length, "the last entry is of this chain");
   REMORA_ASSERT_HOT(first - retired_sequence_ + chain_.length <= limits_.depth,

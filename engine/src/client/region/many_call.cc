@@ -404,11 +404,13 @@ void ManyCall::refuse(OperationRecord& operation, const Outcome& outcome) noexce
   batch_->give_back(operation, operation);
 }
 
-/// Waits until `at_least` operations in flight have ended, and takes all that have ended. No filled
-/// records are left then.
+/// Waits until `at_least` operations in flight have ended, at least one, and takes all that have
+/// ended. No filled records are left then.
 void ManyCall::wait(std::size_t at_least) noexcept {
-  const auto earliest = [this] { return deadline_; };
-  lane_.wait(batch_->sink(), at_least, DeadlineSource{earliest});
+  if (batch_->sink().ready() < at_least) {
+    const auto earliest = [this] { return deadline_; };
+    lane_.wait(batch_->sink(), at_least, DeadlineSource{earliest});
+  }
   collect();
   place_ = batch_->first_free();
 }

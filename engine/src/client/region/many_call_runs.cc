@@ -148,7 +148,8 @@ std::uint64_t ManyCall::fill_run(const RegionGrant& region, std::span<Pair> pair
 /// Posts a run, in parts if the lane has not room for all. Returns the number of operations that it
 /// has posted: less if the deadline passes, if the requests are not valid any more, or if the rest
 /// has to wait in line with operations of other threads while none of this call is in flight.
-std::size_t ManyCall::post_run(Run& run, transport::Chain requests, std::uint64_t bytes) noexcept {
+[[gnu::always_inline]] inline std::size_t ManyCall::post_run(Run& run, transport::Chain requests,
+                                                             std::uint64_t bytes) noexcept {
   std::size_t posted = 0;
   while (true) {
     const transport::Chain rest = requests.subspan(posted);

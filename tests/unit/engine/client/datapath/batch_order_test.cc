@@ -130,6 +130,27 @@ TEST_F(BatchOrderTest, ShuffledNeighboursFollowEachOther) {
   }
 }
 
+/// The first three operations tell it from a batch whose distances repeat.
+TEST_F(BatchOrderTest, BatchOfManyDistancesIsLeftAsItIs) {
+  Operations batch = make_blocks(64);
+  shuffle(batch);
+  for (std::size_t i = 0; i < batch.size(); ++i) batch[i]->request.local = local(i * 8192);
+  // Not by chance as far as the first one.
+  batch[1]->request.local = local(std::uint64_t{1} << 30U);
+  batch[2]->request.local = local(std::uint64_t{1} << 31U);
+  EXPECT_EQ(arrange(batch), batch);
+  for (std::size_t alike = 0; alike < 3; ++alike) {
+    const Operations blocks = make_blocks(64);
+    Operations other = blocks;
+    other[alike] = make(blocks.size() * 4096);
+    other[alike]->request.local = local(std::uint64_t{1} << 30U);
+    std::shuffle(other.begin() + 3, other.end(), random_);
+    const Operations arranged = arrange(other);
+    EXPECT_TRUE(same_operations(arranged, other)) << alike;
+    EXPECT_LE(runs(arranged), 4U) << "two distances are few: " << alike;
+  }
+}
+
 TEST_F(BatchOrderTest, LongestBatchIsSorted) {
   const Operations blocks = make_blocks(kMaxQueueDepth);
   Operations batch = blocks;

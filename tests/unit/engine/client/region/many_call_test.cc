@@ -70,7 +70,9 @@ class ManyCallTest : public ::testing::Test {
 
 TEST_F(ManyCallTest, PairsThatFitGoAsOneChain) {
   open(512);
+  const int polls_before = lane_->polls;
   ASSERT_TRUE(region_->read_many(reads(200, 128)));
+  EXPECT_EQ(lane_->polls - polls_before, 1) << "with the lane still taken";
   EXPECT_EQ(lane_->chains, (std::vector<std::size_t>{200}));
   for (std::size_t i = 0; i < 200; ++i) {
     const transport::WorkRequest& request = lane_->posted[i].request;
