@@ -113,9 +113,9 @@ def test_many_pairs_are_one_operation_of_a_queue(region):
         assert isinstance(queue.wait()[0].error, remora.CancelledError)
 
 
-def enumerate_by(step, buffers):
+def enumerate_by(step, buffers, start=0):
     """Pairs of the buffers, `step` bytes apart."""
-    return zip(itertools.count(0, step), buffers)
+    return zip(itertools.count(start, step), buffers)
 
 
 def test_zeroes_and_flush(region):
@@ -394,6 +394,49 @@ def test_a_long_read_of_a_coroutine(client):
     asyncio.run(run())
 
 
+def test_tasks_with_many_pairs_share_the_places_of_a_queue(region):
+    async def task(queue, number):
+        blocks = [bytes([number, index]) * 8 for index in range(number + 1)]
+        at = number * 1024
+        assert await queue.write_many(enumerate_by(16, blocks, at)) == 16 * len(blocks)
+        assert await queue.fetch_add(32 * 1024, 1) >= 0
+        buffers = [bytearray(16) for _ in blocks]
+        await queue.read_many_into(enumerate_by(16, buffers, at))
+        assert buffers == blocks
+
+    async def run():
+        async with region.async_queue(depth=16) as queue:
+            await asyncio.wait_for(asyncio.gather(*(task(queue, n) for n in range(16))), WAIT_S)
+            assert await queue.fetch_add(32 * 1024, 0) == 16
+            assert await queue.write_many([]) == 0
+            with pytest.raises(remora.WouldBlockError, match="17 pairs"):
+                await queue.write_many(enumerate_by(16, [b"x"] * 17))
+            good = bytearray(4)
+            with pytest.raises(remora.OutOfRangeError) as caught:
+                await queue.read_many_into([(0, good), (region.size, bytearray(1))])
+            assert set(caught.value.failed_pairs) == {1} and good == bytes(4)
+            # All places are free again, and a task that gives up takes none with it.
+            waiting = asyncio.create_task(queue.write_many(enumerate_by(16, [b"y"] * 16)))
+            also = asyncio.create_task(queue.write_many(enumerate_by(16, [b"z"] * 16)))
+            await asyncio.sleep(0)
+            also.cancel()
+            assert await waiting == 16
+            assert await queue.write_many(enumerate_by(16, [b"w"] * 16)) == 16
+            assert isinstance((await asyncio.gather(also, return_exceptions=True))[0],
+                              asyncio.CancelledError)
+        tasks = []
+        queue = region.async_queue(depth=4)
+        for _ in range(6):
+            tasks.append(asyncio.create_task(queue.write_many(enumerate_by(16, [b"v"] * 3))))
+        await asyncio.sleep(0)
+        queue.close()
+        ended = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_S)
+        assert all(each == 3 or isinstance(each, remora.ClosedError) for each in ended)
+        assert isinstance(ended[-1], remora.ClosedError)
+
+    asyncio.run(run())
+
+
 def test_errors_and_cancellation_of_tasks(region):
     async def run():
         async with region.async_queue(depth=2) as queue:
@@ -422,9 +465,9 @@ def test_a_task_that_a_handler_interrupts(region, taken):
         queue = region.async_queue(depth=1)
         take = queue._ring.take
 
-        def interrupted(*arguments):
+        def interrupted(*arguments, **options):
             if taken:
-                take(*arguments)
+                take(*arguments, **options)
             raise KeyboardInterrupt
 
         queue._ring.take = interrupted
@@ -448,8 +491,8 @@ def test_tasks_go_on_after_a_handler_has_interrupted_one(region):
         async with region.async_queue(depth=1) as queue:
             take = queue._ring.take
 
-            def interrupted(*arguments):
-                take(*arguments)
+            def interrupted(*arguments, **options):
+                take(*arguments, **options)
                 raise KeyboardInterrupt
 
             queue._ring.take = interrupted

@@ -39,12 +39,13 @@ class Completion:
     of the first one that failed; its `failed_pairs` has all of them.
     """
 
-    __slots__ = ("buffer", "error", "old_value", "tag", "ticket")
+    __slots__ = ("_places", "buffer", "error", "old_value", "tag", "ticket")
 
     def __init__(self, operation: Operation, old_value: int, error: errors.Error | None) -> None:
         self.tag = operation.tag
         self.buffer = operation.buffer
         self.ticket = operation.ticket
+        self._places = operation.more + 1  # that it has had in the queue
         self.old_value = old_value
         self.error = error
 
@@ -343,6 +344,7 @@ class QueueBase:
     """The common base of Queue and AsyncQueue."""
 
     _ring: Ring
+    _memory: Any
 
     def __len__(self) -> int:
         """Operations in the queue whose completions were not handed out yet."""
@@ -353,5 +355,11 @@ class QueueBase:
 
     @property
     def depth(self) -> int:
-        """Most operations in the queue."""
+        """Most operations in the queue; of many pairs, each is one."""
         return self._ring.depth
+
+    def _check_takes_pairs(self) -> None:
+        if self._memory._handle.what != "region":
+            raise errors.make(errors.Code.UNSUPPORTED, errors.Reason.NONE,
+                              "the queue of a volume takes no calls with many pairs: give it one "
+                              "operation for each pair")

@@ -10,10 +10,10 @@ import asyncio
 import time
 import types
 import weakref
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from . import errors
-from ._native import NULL, UINT64, Buffer, borrow, lib
+from ._native import NULL, UINT64, Buffer, Pairs, borrow, lib
 from ._ring import QueueBase, Ring
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class AsyncQueue(QueueBase):
         self._memory = memory  # stays open as long as the queue
         self._ring = make_ring()
         self._room = asyncio.Semaphore(self._ring.depth)
+        self._gathering = asyncio.Lock()  # of the only task that has some of the places it needs
         self._submit_at: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
@@ -77,6 +78,18 @@ class AsyncQueue(QueueBase):
         source = borrow(data)
         await self._transfer(lib.remora_queue_write, data, source, offset)
         return len(source)
+
+    async def read_many_into(self, pairs: Iterable[tuple[int, Buffer]]) -> int:
+        """Fills each buffer of the `pairs` (offset, buffer) from its offset, as one operation; returns
+        the bytes of all. Each pair has a place of the queue: at most `depth` pairs, for which the
+        call waits. Errors: as Region.read_many_into(); WouldBlockError (more pairs than `depth`),
+        UnsupportedError (the queue of a volume)."""
+        return await self._many(lib.remora_queue_read_many, Pairs(pairs, writable=True))
+
+    async def write_many(self, pairs: Iterable[tuple[int, Buffer]]) -> int:
+        """Writes the bytes of each buffer of the `pairs` (offset, buffer) at its offset, as one
+        operation; returns the bytes of all. Otherwise as read_many_into()."""
+        return await self._many(lib.remora_queue_write_many, Pairs(pairs, writable=False))
 
     async def write_zeroes(self, offset: int, length: int) -> None:
         """Writes `length` zero bytes; over tcp and shm no bytes travel."""
@@ -142,20 +155,54 @@ class AsyncQueue(QueueBase):
             if isinstance(result, BaseException):
                 raise result
 
-    async def _run(self, call: Callable[..., int], buffer: Any, data: Any, *arguments: Any) -> int:
+    async def _many(self, call: Callable[..., int], pairs: Pairs) -> int:
+        """All pairs as one operation; their bytes."""
+        self._check_takes_pairs()
+        count = len(pairs)
+        if count > self._ring.depth:
+            raise errors.make(errors.Code.WOULD_BLOCK, errors.Reason.NONE,
+                              f"{count} pairs in one call of a queue of depth {self._ring.depth}: "
+                              "give it fewer, or make the queue deeper")
+        if count != 0:
+            await self._run(call, pairs.buffers, pairs, pairs.array, count, pairs.outcomes,
+                            places=count)
+        return pairs.length
+
+    async def _gather(self, places: int) -> None:
+        """Takes room for several operations. One task at a time: two that each had some of the places
+        would wait for each other's."""
+        async with self._gathering:
+            taken = 0
+            try:
+                while taken < places and not self._broken:  # a queue that was closed has no room
+                    await self._room.acquire()
+                    taken += 1
+            except BaseException:
+                self._release(taken)
+                raise
+
+    def _release(self, places: int) -> None:
+        for _ in range(places):
+            self._room.release()
+
+    async def _run(self, call: Callable[..., int], buffer: Any, data: Any, *arguments: Any,
+                   places: int = 1) -> int:
         """One operation; its value."""
         future: asyncio.Future[int] = self._loop.create_future()
-        await self._room.acquire()
+        if places == 1:
+            await self._room.acquire()
+        else:
+            await self._gather(places)
         try:
             # Before the operation is in the ring: whatever take() raises, its end is looked for.
             self._idle.clear()
             if self._submit_at is None:
                 self._submit_at = self._loop.call_soon(self._submit)
-            self._ring.take(call, future, buffer, data, *arguments)
+            self._ring.take(call, future, buffer, data, *arguments, more=places - 1)
         except BaseException:
             # A handler of a signal may raise when the operation has been taken: it has its place.
             if future not in self._ring.tags():
-                self._room.release()
+                self._release(places)
             raise
         return await future
 
@@ -176,7 +223,10 @@ class AsyncQueue(QueueBase):
             self._fail(self._ring.tags(), error)
             return
         while (completion := self._ring.next_ended(wait=False)) is not None:
-            self._room.release()
+            if completion._places == 1:
+                self._room.release()
+            else:
+                self._release(completion._places)
             future = completion.tag
             if future.done():
                 continue  # its task was cancelled

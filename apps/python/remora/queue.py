@@ -136,10 +136,7 @@ class Queue(QueueBase):
         return not self._ring.has_room
 
     def _many(self, call: Callable[..., int], tag: Any, pairs: Pairs) -> int:
-        if self._memory._handle.what != "region":
-            raise errors.make(errors.Code.UNSUPPORTED, errors.Reason.NONE,
-                              "the queue of a volume takes no calls with many pairs: give it one "
-                              "operation for each pair")
+        self._check_takes_pairs()
         if not len(pairs):
             raise errors.make(errors.Code.INVALID_ARGUMENT, errors.Reason.NONE,
                               "no pairs: an operation of a queue needs at least one")
