@@ -4,8 +4,8 @@
 usage: bench.py [--size BYTES] [--seconds S] [--rounds N] URI
 
 URI names a region, remora://HOST/REGION; its first bytes are overwritten. Each side reads blocks of SIZE
-bytes: one at a time, and 32 at once where it can (a queue; a pipeline of redis; requests that are sent
-ahead). The sides take turns, ROUNDS times, and the median counts. `ratio` is that rate to the rate of the
+bytes: one at a time, and 32 at once where it can (a queue, or one call with pairs; a pipeline of redis;
+requests that are sent ahead). The sides take turns, ROUNDS times, and the median counts. `ratio` is that rate to the rate of the
 plain socket. redis needs redis-server and python3-redis, and is left out where one is missing. Redis and
 the socket run on this host, over loopback; so should the server be.
 """
@@ -67,6 +67,19 @@ class Remora:
 
     def close(self):
         self.client.close()
+
+
+class RemoraPairs(Remora):
+    """32 at once by one call."""
+
+    def __init__(self, uri, size):
+        super().__init__(uri, size)
+        self.pairs = [(index * size, buffer) for index, buffer in enumerate(self.buffers)]
+        self.name += ", pairs"
+
+    def many(self):
+        self.region.read_many_into(self.pairs)
+        return AHEAD
 
 
 class Socket:
@@ -168,7 +181,8 @@ def sides_of(arguments):
         print("redis-py is left out: redis-server is not installed")
     else:
         sides.append(Redis(arguments.size))
-    return [Remora(arguments.uri, arguments.size), *sides]
+    ours = [kind(arguments.uri, arguments.size) for kind in (Remora, RemoraPairs)]
+    return [*ours, *sides]
 
 
 def main():
