@@ -1,7 +1,7 @@
 #include "transport/tcp/message_reader.h"
 
+#include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <span>
 #include <sys/socket.h>
 #include <utility>
@@ -11,30 +11,30 @@
 
 namespace remora::transport::tcp {
 
-Result<std::optional<ControlMessage>> MessageReader::take() noexcept {
-  if (end_ - begin_ < FrameHeader::kWireBytes) return std::optional<ControlMessage>{};
-  const std::span<const std::byte> bytes{buffer_.data() + begin_, end_ - begin_};
-  const auto header = FrameHeader::from_wire(bytes.first<FrameHeader::kWireBytes>());
-  if (!header) return Error{Code::kProtocol, "control channel"}.with_subject("no message of ours");
-  const std::size_t whole = FrameHeader::kWireBytes + header->length_bytes;
-  if (bytes.size() < whole) return std::optional<ControlMessage>{};
-  const auto message = bytes.subspan(FrameHeader::kWireBytes, header->length_bytes);
-  if (crc32c(message) != header->message_crc)
-    return Error{Code::kProtocol, "control channel"}.with_subject("a message with a wrong CRC");
-  begin_ += whole;
-  return std::optional{
-      ControlMessage{.bytes = {message.begin(), message.end()}, .descriptors = {}}};
-}
-
 Result<std::optional<ControlMessage>> MessageReader::receive(int socket) noexcept {
   while (true) {
-    auto message = take();
-    if (!message || message->has_value()) return message;
-    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
-    end_ -= std::exchange(begin_, 0);
-    const ssize_t got = ::recv(socket, buffer_.data() + end_, buffer_.size() - end_, MSG_DONTWAIT);
+    std::span<std::byte> missing = std::span{header_}.subspan(header_got_);
+    std::size_t* received = &header_got_;
+    if (missing.empty()) {
+      const auto header = FrameHeader::from_wire(header_);
+      if (!header)
+        return Error{Code::kProtocol, "control channel"}.with_subject("no message of ours");
+      if (message_got_ == header->length_bytes) {
+        if (crc32c(message_) != header->message_crc)
+          return Error{Code::kProtocol, "control channel"}.with_subject(
+              "a message with a wrong CRC");
+        header_got_ = message_got_ = 0;
+        return std::optional{
+            ControlMessage{.bytes = std::exchange(message_, {}), .descriptors = {}}};
+      }
+      if (message_got_ == message_.size())
+        message_.resize(std::min<std::size_t>(header->length_bytes, message_got_ + kGrowthBytes));
+      missing = std::span{message_}.subspan(message_got_);
+      received = &message_got_;
+    }
+    const ssize_t got = ::recv(socket, missing.data(), missing.size(), MSG_DONTWAIT);
     if (got > 0) {
-      end_ += static_cast<std::size_t>(got);
+      *received += static_cast<std::size_t>(got);
       continue;
     }
     if (got == 0) return connection_error("recv", 0);

@@ -1,17 +1,19 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
+#include <vector>
 
 #include <remora/result.h>
 
-#include "base/page_buffer.h"
 #include "transport/control_message.h"
 #include "transport/tcp/wire.h"
 
 namespace remora::transport::tcp {
 
-/// Splits the bytes of a control channel into messages. Keeps at most one message in its buffer.
+/// Receives the messages of a control channel, each into memory of its own. Between messages it has
+/// no memory besides the object: most sessions of a server are silent most of the time.
 class MessageReader {
  public:
   /// The next message; empty: not received yet. Never blocks. Errors: kConnectionLost when the peer
@@ -19,12 +21,14 @@ class MessageReader {
   Result<std::optional<ControlMessage>> receive(int socket) noexcept;
 
  private:
-  Result<std::optional<ControlMessage>> take() noexcept;
+  /// A message grows by as much as this while it is received, so that a header alone does not make
+  /// the reader allocate what it announces.
+  static constexpr std::size_t kGrowthBytes = 4096;
 
-  /// Short messages touch one page of the buffer.
-  remora::detail::PageBuffer buffer_{FrameHeader::kWireBytes + kMaxControlMessageBytes};
-  std::size_t begin_ = 0;
-  std::size_t end_ = 0;
+  std::array<std::byte, FrameHeader::kWireBytes> header_{};
+  std::size_t header_got_ = 0;
+  std::vector<std::byte> message_;
+  std::size_t message_got_ = 0;
 };
 
 }  // namespace remora::transport::tcp
