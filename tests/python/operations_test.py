@@ -296,6 +296,17 @@ def test_completions_carry_buffer_value_and_error(region):
             outside.result()
 
 
+def test_only_atomics_have_a_value(region):
+    with region.queue(depth=1) as queue:
+        for take, value in ((lambda: queue.fetch_add(0, 5), 0), (lambda: queue.fetch_add(0, 5), 5),
+                            (lambda: queue.read_into(bytearray(8)), 0),
+                            (lambda: queue.compare_swap(0, 10, 11), 10), (lambda: queue.flush(), 0),
+                            (lambda: queue.write_zeroes(0, 8), 0)):
+            take()
+            (ended,) = queue.wait()
+            assert ended.result() == ended.old_value == value
+
+
 def test_barrier_orders(region):
     with region.queue(depth=8) as queue:
         for number in range(3):

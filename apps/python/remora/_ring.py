@@ -26,6 +26,8 @@ __all__ = ["Completion", "Operation", "QueueBase", "Ring"]
 SLICE_NS = 50_000_000
 #: Most completions of one call.
 BATCH = 256
+#: The operations that return a value.
+ATOMICS = (lib.remora_queue_compare_swap, lib.remora_queue_fetch_add)
 
 
 class Completion:
@@ -34,7 +36,7 @@ class Completion:
     tag: the object that was given with the operation.
     buffer: the buffer of a read or write; of many pairs the list of their buffers; None for other
     operations.
-    old_value: of an atomic operation that succeeded, the value before it.
+    old_value: of an atomic operation that succeeded, the value before it; otherwise 0.
     error: None, or the exception of the operation, which is not raised by itself. Of many pairs, that
     of the first one that failed; its `failed_pairs` has all of them.
     """
@@ -66,9 +68,11 @@ class Completion:
 class Operation:
     """One operation that a queue has taken, with the objects that must live as long as it."""
 
-    __slots__ = ("buffer", "data", "more", "tag", "ticket")
+    __slots__ = ("buffer", "call", "data", "more", "tag", "ticket")
 
-    def __init__(self, tag: Any, buffer: Any, data: Any, more: int) -> None:
+    def __init__(self, call: Callable[..., int], tag: Any, buffer: Any, data: Any,
+                 more: int) -> None:
+        self.call = call
         self.tag = tag
         self.buffer = buffer
         self.data = data
@@ -163,7 +167,7 @@ class Ring:
                 raise self._full_error(more)
             key = self._next_key
             self._next_key = key + 1
-            operation = Operation(tag, buffer, data, more)
+            operation = Operation(call, tag, buffer, data, more)
             self._held[key] = operation  # before C has the address
             self._more += more
             try:
@@ -238,7 +242,10 @@ class Ring:
                 error = error_of(self._error)
                 if isinstance(operation.data, Pairs):
                     error.failed_pairs = operation.data.failed()
-            completion = Completion(operation, ended.old_value, error)
+            value = ended.old_value
+            if value and operation.call not in ATOMICS:
+                value = 0  # of an atomic that had the place of the queue before
+            completion = Completion(operation, value, error)
             self._ready += [completion]  # no call from here on: a second one would be made of it
             del self._held[key]
             self._more -= operation.more
