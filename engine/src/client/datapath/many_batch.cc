@@ -1,5 +1,6 @@
 #include "client/datapath/many_batch.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <utility>
@@ -9,7 +10,11 @@ namespace remora::detail {
 static_assert(std::has_single_bit(kManyInFlight), "CompletionSink needs a power of two");
 
 ManyBatch::ManyBatch(const LaneDriver& lane)
-    : records_(kManyInFlight), ring_(kManyInFlight), sink_{ring_}, order_{lane, kManyInFlight} {
+    : records_(kManyInFlight),
+      max_run_{std::clamp<std::size_t>(lane.depth(), 1, kManyInFlight)},
+      ring_(kManyInFlight),
+      sink_{ring_},
+      order_{lane, kManyInFlight} {
   requests_.reserve(records_.size());
   for (ManyRecord& record : records_) {
     record.sink = &sink_;

@@ -58,6 +58,8 @@ class ManyBatch {
   /// Chains all records as free ones, while none is in flight. False: the chain is as first_free()
   /// says, since unchained() was not called.
   bool chain_all() noexcept;
+  /// The most pairs of a uniform run: as many as there are records and the lane has room for.
+  [[nodiscard]] std::size_t max_run() const noexcept { return max_run_; }
   [[nodiscard]] CompletionSink& sink() noexcept { return sink_; }
   [[nodiscard]] BatchOrder& order() noexcept { return order_; }
 
@@ -66,6 +68,7 @@ class ManyBatch {
   std::vector<const transport::WorkRequest*> requests_;
   ManyRecord* free_ = nullptr;
   bool chained_ = false;
+  std::size_t max_run_;
   std::vector<CompletionSink::Run> ring_;
   CompletionSink sink_;
   BatchOrder order_;

@@ -28,8 +28,6 @@ constexpr std::size_t kPairFetchBytes = 256;
 constexpr std::size_t kCopyRoundBytes = std::size_t{16} << 10U;
 /// Longer pairs are single operations, which check the deadline and the server while they copy.
 constexpr std::size_t kMaxCopyBytes = std::size_t{64} << 10U;
-/// Number of rounds between two checks of the deadline.
-constexpr std::size_t kRoundsPerLook = 16;
 /// Number of copies in one round.
 constexpr std::size_t kMaxCopies = 64;
 /// The call fills records again when fewer than this number are in flight: then half of them are
@@ -63,58 +61,13 @@ constexpr Outcome kPairExpired{.ok = false, .code = Code::kTimedOut, .reason = R
     std::memcpy(to, from, length_bytes);
 }
 
-[[nodiscard]] std::chrono::nanoseconds time_for_pairs(const ManyOptions& options,
-                                                      const SessionCore& session) noexcept {
-  return options.deadline > options.deadline.zero() ? options.deadline
-                                                    : session.engine().options().operation_deadline;
-}
-
 }  // namespace
-
-// NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): uses_ is filled as far as it counts
-ManyCall::ManyCall(SessionCore& session, Opcode opcode, const ManyOptions& options) noexcept
-    : session_{session},
-      lane_{session.lane_of_thread(SessionLanes::use_of(opcode))},
-      opcode_{opcode},
-      began_{clock_now()},
-      deadline_{deadline_after(began_, time_for_pairs(options, session))},
-      each_{options.each},
-      mapped_{lane_.maps_memory() && transport::is_transfer(opcode)},
-      rounds_until_clock_{kRoundsPerLook},
-      chunk_began_{began_} {
-  if (!mapped_) {
-    batch_ = session.many_batches().take(lane_);
-    if (batch_ == nullptr) return;  // the call is refused, and writes no outcomes
-    place_ = batch_->first_free();
-  }
-  std::fill(each_.begin(), each_.end(), ManyOutcome{});
-}
-
-ManyCall::~ManyCall() {
-  REMORA_ASSERT_HOT(in_flight_ == 0, "a call returns when all its pairs have ended");
-  end_uses();
-  if (batch_ != nullptr) session_.many_batches().give_back(std::move(batch_));
-}
 
 template <typename Pair>
 void ManyCall::add(const RegionGrant& region, std::span<Pair> pairs) noexcept {
   if constexpr (transport::is_transfer(kOpcodeOf<Pair>))
     if (mapped_) return add_copies(region, pairs);
   add_records(region, pairs);
-}
-
-Status ManyCall::finish() noexcept {
-  if (mapped_) {
-    if (copied_count_ != 0)
-      session_.metrics().ended(session_.metrics().recorder(), opcode_, latency_now() - began_,
-                               copied_count_, copied_bytes_);
-  } else {
-    if (filled_count_ != 0) submit();
-    if (in_flight_ != 0) wait(in_flight_);
-  }
-  if (!failed_) [[likely]]
-    return {};
-  return error_of_failed();
 }
 
 /// Not inline, so that finish() has a small frame.
@@ -263,7 +216,7 @@ void ManyCall::add_records(const RegionGrant& region, std::span<Pair> pairs) noe
     Pair& pair = pairs.front();
     if constexpr (kTransfer)
       if (LocalMemory* const memory = memory_of(pair); memory != last_memory_) {
-        note_use(memory);
+        note_use(memory, region.needs_keys());
         continue;
       }
     if (place_ == nullptr || expired_) {
@@ -444,9 +397,9 @@ void ManyCall::collect() noexcept {
 }
 
 /// Counts the call as a use of `memory` until end_uses(), if the memory has handles.
-void ManyCall::note_use(LocalMemory* memory) noexcept {
+void ManyCall::note_use(LocalMemory* memory, bool needs_keys) noexcept {
   last_memory_ = memory;
-  if (memory == nullptr || !lane_.needs_keys() || !memory->has_handles()) return;
+  if (memory == nullptr || !needs_keys || !memory->has_handles()) return;
   if (use_count_ != 0) {
     const auto end = uses_.begin() + static_cast<std::ptrdiff_t>(use_count_);
     if (std::find(uses_.begin(), end, memory) != end) return;

@@ -6,17 +6,22 @@
 /// of a ManyBatch while they are in flight. A pair that fails the quick check is handled like a
 /// single operation.
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
+#include <remora/assert.h>
 #include <remora/engine/many.h>
 #include <remora/result.h>
 
 #include "base/clock.h"
+#include "client/datapath/client_metrics.h"
 #include "client/datapath/lane_driver.h"
 #include "client/datapath/local_memory.h"
 #include "client/datapath/many_batch.h"
@@ -24,6 +29,8 @@
 #include "client/datapath/operation_list.h"
 #include "client/datapath/operation_record.h"
 #include "client/region/region_grant.h"
+#include "client/services/engine_services.h"
+#include "client/session/session_core.h"
 #include "transport/work_request.h"
 
 namespace remora::detail {
@@ -69,7 +76,15 @@ class ManyCall {
   };
   /// Number of memories with handles that the pairs in flight may use.
   static constexpr std::size_t kMaxUses = 16;
+  /// Number of rounds of copies between two checks of the deadline.
+  static constexpr std::size_t kRoundsPerLook = 16;
 
+  [[nodiscard]] static std::chrono::nanoseconds time_for_pairs(
+      const ManyOptions& options, const SessionCore& session) noexcept {
+    return options.deadline > options.deadline.zero()
+               ? options.deadline
+               : session.engine().options().operation_deadline;
+  }
   [[nodiscard]] bool expired() noexcept;
   [[nodiscard]] Error error_of_failed() const noexcept;
   void fail(const RegionGrant& region, std::size_t index,
@@ -115,7 +130,7 @@ class ManyCall {
   void refuse(OperationRecord& operation, const Outcome& outcome) noexcept;
   void wait(std::size_t at_least) noexcept;
   void collect() noexcept;
-  void note_use(LocalMemory* memory) noexcept;
+  void note_use(LocalMemory* memory, bool needs_keys) noexcept;
   void end_uses() noexcept;
 
   SessionCore& session_;
@@ -162,6 +177,48 @@ extern template void ManyCall::add<FetchAddPair>(const RegionGrant&,
                                                  std::span<FetchAddPair>) noexcept;
 extern template void ManyCall::add<CompareSwapPair>(const RegionGrant&,
                                                     std::span<CompareSwapPair>) noexcept;
+
+// Inline, since the pairs of a call are few.
+
+// NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): uses_ is filled as far as it counts
+[[gnu::always_inline]] inline ManyCall::ManyCall(SessionCore& session, transport::Opcode opcode,
+                                                 const ManyOptions& options) noexcept
+    : session_{session},
+      lane_{session.lane_of_thread(SessionLanes::use_of(opcode))},
+      opcode_{opcode},
+      began_{clock_now()},
+      deadline_{deadline_after(began_, time_for_pairs(options, session))},
+      each_{options.each},
+      mapped_{lane_.maps_memory() && transport::is_transfer(opcode)},
+      rounds_until_clock_{kRoundsPerLook},
+      chunk_began_{began_} {
+  if (!mapped_) {
+    batch_ = session.many_batches().take(lane_);
+    if (batch_ == nullptr) return;  // the call is refused, and writes no outcomes
+    place_ = batch_->first_free();
+  }
+  std::fill(each_.begin(), each_.end(), ManyOutcome{});
+}
+
+[[gnu::always_inline]] inline ManyCall::~ManyCall() {
+  REMORA_ASSERT_HOT(in_flight_ == 0, "a call returns when all its pairs have ended");
+  if (use_count_ != 0) end_uses();
+  if (batch_ != nullptr) session_.many_batches().give_back(std::move(batch_));
+}
+
+[[gnu::always_inline]] inline Status ManyCall::finish() noexcept {
+  if (mapped_) {
+    if (copied_count_ != 0)
+      session_.metrics().ended(session_.metrics().recorder(), opcode_, latency_now() - began_,
+                               copied_count_, copied_bytes_);
+  } else {
+    if (filled_count_ != 0) submit();
+    if (in_flight_ != 0) wait(in_flight_);
+  }
+  if (!failed_) [[likely]]
+    return {};
+  return error_of_failed();
+}
 
 template <typename Pair>
 void ManyCall::add_only(const RegionGrant& region, std::span<Pair> pairs) noexcept {

@@ -47,13 +47,13 @@ constexpr bool kLittle = std::endian::native == std::endian::little;
 /// records of their own, or come after the deadline.
 template <typename Pair>
 std::size_t ManyCall::add_runs(const RegionGrant& region, std::span<Pair> pairs) noexcept {
-  note_use(memory_of(pairs.front()));
+  note_use(memory_of(pairs.front()), region.needs_keys());
   run_region_ = &region;
   // Both runs fit into the batch: if the first one has more than half of the records, all other
   // pairs fit into the rest.
   ManyRecord* const records = batch_->unchained().data();
-  const std::size_t length = std::clamp<std::size_t>(
-      lane_.depth(), 1, pairs.size() > kManyInFlight ? kPairsOfRun : kManyInFlight);
+  const std::size_t length =
+      pairs.size() > kManyInFlight ? std::min(batch_->max_run(), kPairsOfRun) : batch_->max_run();
   std::size_t begun = 0;
   for (std::size_t first = 0;; first = first == 0 ? length : 0) {
     Run& run = runs_[first == 0 ? 0 : 1];
