@@ -25,7 +25,10 @@ class Units {
       const std::string& name = request.allow_same_domain ? server.name : server.domain();
       const bool allowed = request.servers.empty() || is_among(request.servers, server.name);
       const auto [unit, added] = index_.try_emplace(name, free_.size());
-      if (added) free_.push_back(0);
+      if (added) {
+        free_.push_back(0);
+        domains_.push_back(server.domain());
+      }
       used_.resize(free_.size(), false);
       used_[unit->second] = used_[unit->second] || allowed;
       free_[unit->second] += allowed ? server.pool_free_bytes / request.group_bytes : 0;
@@ -57,7 +60,12 @@ class Units {
     for (std::size_t i = 0; i < std::min(count, order.size()); ++i) units[order[i]] = true;
     return units;
   }
-  /// Each unit's room, and how much it lacks of the least level at which all groups fit.
+  /// How many of them have a server that may be used.
+  [[nodiscard]] std::uint32_t usable() const {
+    return static_cast<std::uint32_t>(std::count(used_.begin(), used_.end(), true));
+  }
+  /// The room of each failure domain, and how much its units lack of the least level at which all
+  /// groups fit.
   [[nodiscard]] std::vector<DomainRoom> rooms(const PlacementRequest& request) const {
     const std::uint64_t wanted = request.groups * request.copies;
     const auto room_at = [&](std::uint64_t level) {
@@ -75,18 +83,26 @@ class Units {
       else
         low = middle + 1;
     }
+    std::map<std::string, DomainRoom> domains;
+    for (const auto& [name, unit] : index_) {
+      if (!used_[unit]) continue;
+      DomainRoom& room = domains[domains_[unit]];
+      room.domain = domains_[unit];
+      room.free_bytes += free_[unit] * request.group_bytes;
+      if (free_[unit] >= high) continue;
+      room.missing_bytes += (high - free_[unit]) * request.group_bytes;
+      if (request.allow_same_domain) room.servers.push_back(name);
+    }
     std::vector<DomainRoom> rooms;
-    for (const auto& [name, unit] : index_)
-      if (used_[unit])
-        rooms.push_back({name, free_[unit] * request.group_bytes,
-                         free_[unit] < high ? (high - free_[unit]) * request.group_bytes : 0});
+    for (auto& [name, room] : domains) rooms.push_back(std::move(room));
     return rooms;
   }
 
  private:
   std::map<std::string, std::size_t> index_;
   std::vector<std::uint64_t> free_;
-  std::vector<bool> used_;  ///< it has a server that may be used
+  std::vector<std::string> domains_;  ///< the failure domain of each
+  std::vector<bool> used_;            ///< it has a server that may be used
   std::vector<std::size_t> of_server_;
 };
 
@@ -129,6 +145,7 @@ class Placer {
   }
 
   [[nodiscard]] std::vector<DomainRoom> rooms() const { return units_.rooms(request_); }
+  [[nodiscard]] std::uint32_t usable_units() const { return units_.usable(); }
 
  private:
   void take(std::size_t server) {
@@ -207,7 +224,7 @@ class Placer {
 
 std::string Placement::missing() const {
   std::string text;
-  for (const DomainRoom& room : rooms)
+  for (const DomainRoom& room : rooms) {
     text.append(text.empty() ? "" : "; ")
         .append(room.domain)
         .append(": ")
@@ -215,12 +232,18 @@ std::string Placement::missing() const {
         .append(" free in whole groups, ")
         .append(config::format_size(room.missing_bytes))
         .append(" missing");
+    // A server without a failure domain is one by itself, of its name.
+    if (room.servers.empty() || room.servers == std::vector{room.domain}) continue;
+    text.append(" on");
+    for (const std::string& server : room.servers)
+      text.append(&server == &room.servers.front() ? " " : ", ").append(server);
+  }
   if (rooms.empty()) text = "no server is registered that may get members";
-  if (rooms.size() < domains_needed)
+  if (domains_usable < domains_needed)
     text.append("; it needs ")
         .append(std::to_string(domains_needed))
         .append(of_servers ? " servers, and there are " : " failure domains, and there are ")
-        .append(std::to_string(rooms.size()));
+        .append(std::to_string(domains_usable));
   return text;
 }
 
@@ -230,7 +253,9 @@ Placement place(std::span<const ServerRecord> servers, const PlacementRequest& r
   placement.groups = placer.place_all();
   placement.domains_needed = request.copies;
   placement.of_servers = request.allow_same_domain;
-  if (!placement.fits()) placement.rooms = placer.rooms();
+  if (placement.fits()) return placement;
+  placement.rooms = placer.rooms();
+  placement.domains_usable = placer.usable_units();
   return placement;
 }
 

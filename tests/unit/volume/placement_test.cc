@@ -55,6 +55,24 @@ TEST(Placement, EveryGroupFitsToTheLastByte) {
   EXPECT_THAT(refused.missing(), HasSubstr("b: 64MiB free in whole groups, 64MiB missing"));
 }
 
+TEST(Placement, MissingBytesAreThoseOfAFailureDomain) {
+  const std::vector servers{server("a", 128_MiB, "r1"), server("b", 64_MiB, "r1"),
+                            server("c", 64_MiB, "r2"), server("d", 127_MiB, "r2")};
+  PlacementRequest request{.groups = 4, .group_bytes = 64_MiB, .width = 2, .copies = 2};
+  const auto apart = place(servers, request);
+  ASSERT_FALSE(apart.fits());
+  EXPECT_EQ(apart.missing(),
+            "r1: 192MiB free in whole groups, 64MiB missing; "
+            "r2: 128MiB free in whole groups, 128MiB missing");
+  request.allow_same_domain = true;
+  const auto anywhere = place(servers, request);
+  ASSERT_FALSE(anywhere.fits());
+  // Each of the four servers needs room for two groups.
+  EXPECT_EQ(anywhere.missing(),
+            "r1: 192MiB free in whole groups, 64MiB missing on b; "
+            "r2: 128MiB free in whole groups, 128MiB missing on c, d");
+}
+
 TEST(Placement, CopiesAreInDifferentDomains) {
   const std::vector servers{server("a", 1_GiB, "r1"), server("b", 1_GiB, "r1"),
                             server("c", 1_GiB, "r2")};
@@ -139,7 +157,11 @@ TEST(Placement, CopiesOfOneDomainAreOnDifferentServers) {
   ASSERT_TRUE(placed.fits());
   for (const auto& set : placed.groups) EXPECT_NE(set[0], set[1]);
   request.copies = 3;
-  EXPECT_THAT(place(servers, request).missing(), HasSubstr("needs 3 servers, and there are 2"));
+  const auto refused = place(servers, request);
+  EXPECT_THAT(refused.missing(), HasSubstr("needs 3 servers, and there are 2"));
+  ASSERT_EQ(refused.rooms.size(), 1U);
+  EXPECT_EQ(refused.rooms[0].domain, "r1");
+  EXPECT_EQ(refused.rooms[0].free_bytes, 2_GiB);
 }
 
 TEST(Placement, OtherDomainsAreTakenFirstWhereTheyNeedNotBe) {

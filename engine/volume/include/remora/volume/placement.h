@@ -33,20 +33,25 @@ struct DomainRoom {
   std::string domain{};
   std::uint64_t free_bytes = 0;     ///< in whole groups
   std::uint64_t missing_bytes = 0;  ///< with these bytes more in each domain, the volume fits
+  /// Where copies may be in one failure domain: its servers that lack these bytes. Otherwise empty:
+  /// any server of the domain may have them.
+  std::vector<std::string> servers{};
 };
 
 /// The servers of each group, or why there are none.
 struct Placement {
   /// [group][copy]: index in the list of servers that was given. Empty: it does not fit.
   std::vector<std::vector<std::size_t>> groups{};
-  /// If it does not fit: each domain, and how many domains there must be.
+  /// If it does not fit: each domain, how many domains there must be, and how many there are.
   std::vector<DomainRoom> rooms{};
   std::uint32_t domains_needed = 0;
-  bool of_servers = false;  ///< the domains of `rooms` are single servers (allow_same_domain)
+  std::uint32_t domains_usable = 0;
+  /// These two count servers: copies may be in one failure domain (allow_same_domain).
+  bool of_servers = false;
 
   /// False: `rooms` says what is missing.
   [[nodiscard]] bool fits() const noexcept { return !groups.empty(); }
-  /// What is missing, in one line: "rack1: 2 GiB free, 1 GiB missing; ...".
+  /// What is missing, in one line: "rack1: 2GiB free in whole groups, 1GiB missing; ...".
   [[nodiscard]] std::string missing() const;
 };
 
