@@ -33,6 +33,23 @@ bytes_are_there() {
   run 0 "get" "$remora" get --length "$size" "$disk" "$work/back"
   is "the bytes are there" cmp "$work/in" "$work/back"
 }
+on_terminal() {
+  SHELL=/bin/bash timeout 60 script -qec "$(printf '%q ' "$@") >$(printf '%q' "$work/out")" \
+    "$work/typescript" </dev/null >/dev/null && tr '\r' '\n' <"$work/typescript" >"$work/err"
+}
+# draws NAME LABEL TOTAL COMMAND...: it ends with 0, its output in $work/out, and draws its progress where
+# stderr is a terminal. With this bandwidth, one group after the other, it lasts longer than a line takes.
+draws() {
+  local name=$1 label=$2 total=$3
+  shift 3
+  set -- "$@" --bandwidth 16MiB --parallel 1
+  if ! command -v script >/dev/null; then
+    run 0 "$name" "$@"
+    return
+  fi
+  is "$name" on_terminal "$@"
+  says "its progress" "$label  [0-9.]+ [KM]iB of $total MiB  \[#*\.*\]  [0-9]+%  [0-9.]+ MB/s"
+}
 
 for name in s1 s2 s3; do start_member "$name"; done
 is "three servers are registered" eventually registered '["s1","s2","s3"]'
@@ -83,7 +100,7 @@ is "with an error" test $? -ne 0
 is "which says why" grep -q 'another client has taken the claim' "$work/next.err"
 
 # --- drain ------------------------------------------------------------------------------------------
-run 0 "drain" "$remora" cluster drain "$cluster" s1 --json
+draws "drain" "draining s1" '[0-9.]+' "$remora" cluster drain "$cluster" s1 --json
 json "all is done" '.left == [] and .members_moved > 0'
 run 0 "stat after it" "$remora" volume stat "$disk" --json
 is "the copies are elsewhere" members_on '["s2","s3"]'
@@ -91,7 +108,10 @@ bytes_are_there
 run 3 "a third copy on a server that is drained" "$remora" volume add-copy "$disk"
 says "nothing has the room" 'no server has the room'
 run 0 "the end of the drain" "$remora" cluster drain "$cluster" s1 --undo
-run 0 "a third copy" "$remora" volume add-copy "$disk"
+draws "rebalance" "rebalance disk" '[0-9.]+' "$remora" volume rebalance "$disk" --json
+json "copies have moved to the empty server" '.left == [] and .members_moved > 0'
+bytes_are_there
+draws "a third copy" "add-copy disk" '12\.0' "$remora" volume add-copy "$disk"
 run 0 "stat after it" "$remora" volume stat "$disk" --json
 is "it is on all servers" members_on '["s1","s2","s3"]'
 
@@ -106,7 +126,7 @@ bytes_are_there
 start_member s4
 is "a new server is registered" eventually registered '["s1","s3","s4"]'
 run 2 "a repair of no group at once" "$remora" volume repair "$disk" --parallel 0
-run 0 "repair" "$remora" volume repair "$disk" --bandwidth 1GiB --parallel 2 --json
+draws "repair" "repair disk" '12\.0' "$remora" volume repair "$disk" --json
 json "all is done" '.left == [] and .members_added == 3'
 run 0 "stat after it" "$remora" volume stat "$disk" --json
 is "it is whole" members_on '["s1","s3","s4"]'
