@@ -32,8 +32,11 @@ class ClaimedVolume {
   virtual Status confirm() = 0;
   /// Whether `layout` was read while this process had the claim.
   [[nodiscard]] virtual bool is_ours(const VolumeLayout& layout) const = 0;
-  /// False: no in-sync member of the group could be reached; its other functions are not called.
+  /// False: the group was not adopted, for example since no in-sync member could be reached; its
+  /// other functions are not called.
   [[nodiscard]] virtual bool group_open(std::uint32_t group) const = 0;
+  /// Why; ok: it was adopted.
+  [[nodiscard]] virtual Status adoption(std::uint32_t group) const = 0;
   /// The configuration, as the writer knows it.
   [[nodiscard]] virtual GroupRecord group(std::uint32_t group) const = 0;
   [[nodiscard]] virtual std::uint32_t zone_count() const noexcept = 0;

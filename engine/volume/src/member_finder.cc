@@ -34,7 +34,7 @@ const Result<MemberFinder::Reached>& MemberFinder::reach(const Member& member,
       const auto session = engine_.connect(uri(address, {}));
       if (session && (!reached || session->server().memory_id == member.memory_id))
         reached = Reached{.address = address, .memory_id = session->server().memory_id};
-      else if (!session && !reached)
+      else if (!session && !reached && reached.error().reason() != Reason::kVersion)
         reached = session.error();
     }
   };

@@ -18,7 +18,9 @@ Result<Session> MemberServers::connect(const std::string& server,
   if (const auto found = sessions_.find(server); found != sessions_.end()) return found->second;
   Result<Session> session{Error{Code::kNotFound, "address of a server"}.with_subject(server)};
   for (const std::string& address : addresses) {
-    session = connect_one(address);
+    auto next = connect_one(address);
+    // What one address has said about the versions tells more than that another is silent.
+    if (next || session.error().reason() != Reason::kVersion) session = std::move(next);
     if (session) break;
   }
   return sessions_.emplace(server, std::move(session)).first->second;

@@ -11,6 +11,7 @@
 #include "group_changes.h"
 #include "group_key.h"
 #include "member_header.h"
+#include "mirror_log.h"
 
 namespace remora::volume::detail {
 
@@ -24,10 +25,11 @@ class Adoption {
   Adoption(const std::shared_ptr<VolumeClaim>& claim, const GroupRecord& record,
            const std::string& value, const MirrorOptions& options, MemberOpener& opener)
       : claim_{claim},
-        metrics_{options.metrics},
+        options_{options},
         opener_{opener},
         key_{claim, record, value},
         restored_{is_restored(record, claim->generation())},
+        failures_(record.members.size()),
         opened_(record.members.size()) {}
 
   Status fence_members() {
@@ -39,10 +41,11 @@ class Adoption {
     for (std::size_t i = 0; i < group.members.size(); ++i) {
       const Member& member = group.members[i];
       if (member.state != MemberState::kInSync && !restored_) continue;
-      auto fenced = metrics_->fenced(opener_.fence(member));
+      auto fenced = options_.metrics->fenced(opener_.fence(member));
       if (!fenced) {
-        last = named(fenced.error(), member.server);
-        if (restored_) return last;
+        last = failures_[i] = named(fenced.error(), member.server);
+        // A server that this client cannot talk to is alive, and has its copy for other clients.
+        if (restored_ || fenced.error().reason() == Reason::kVersion) return last;
         continue;
       }
       fenced_.at(i) = true;
@@ -82,6 +85,19 @@ class Adoption {
     return {};
   }
 
+  /// Of the members that were removed, since no fence reached them.
+  void tell_removed(const GroupRecord& before) const {
+    for (std::size_t i = 0; i < before.members.size(); ++i) {
+      if (failures_[i]) continue;
+      const std::string& server = before.members[i].server;
+      log_member_removed(claim_->volume().name, before.index, server, failures_[i].error());
+      if (options_.on_event)
+        options_.on_event({.kind = VolumeEventKind::kMemberRemoved,
+                           .group = static_cast<std::uint32_t>(before.index),
+                           .server = server,
+                           .error = failures_[i].error()});
+    }
+  }
   /// In the order of the adopted configuration.
   [[nodiscard]] std::vector<std::shared_ptr<MirrorMember>> members(const GroupRecord& before) {
     std::vector<std::shared_ptr<MirrorMember>> kept;
@@ -105,11 +121,12 @@ class Adoption {
   }
 
   const std::shared_ptr<VolumeClaim> claim_;
-  const std::shared_ptr<MirrorMetrics> metrics_;
+  const MirrorOptions& options_;
   MemberOpener& opener_;
   GroupKey key_;
   const bool restored_;
   std::array<bool, kMemberSlots> fenced_{};
+  std::vector<Status> failures_;  ///< of the fences
   std::vector<std::shared_ptr<MirrorMember>> opened_;
 };
 
@@ -124,6 +141,7 @@ Result<std::unique_ptr<MirrorGroup>> adopt_group(const std::shared_ptr<VolumeCla
   if (const Status fenced = adoption.fence_members(); !fenced) return fenced.error();
   if (const Status compared = adoption.compare_headers(); !compared) return compared.error();
   if (const Status done = adoption.adopt(until); !done) return done.error();
+  adoption.tell_removed(record);
   auto members = adoption.members(record);
   return MirrorGroup::create(adoption.take_key(), members, claim->volume().group_bytes, options,
                              opener);

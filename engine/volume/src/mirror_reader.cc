@@ -21,6 +21,7 @@ constexpr Operation kReadMirror{"read of a mirror"};
 
 /// Whether another try cannot be better.
 bool is_final(const Error& error) noexcept {
+  if (error.reason() == Reason::kVersion) return true;
   return error.operation() == kReadMirror.text() && error.code() != Code::kWouldBlock;
 }
 
@@ -117,8 +118,9 @@ Status MirrorReader::refresh(std::uint32_t index, Group& group, Time until) {
     return {};
   }
   // Another configuration: its grant is used after the next confirmation (rule 4).
-  auto primary = opener_->open(record->members.front());
-  if (!primary) return primary.error();
+  const Member& member = record->members.front();
+  auto primary = opener_->open(member);
+  if (!primary) return primary.error().with_subject("member " + member.server);
   auto view = std::make_shared<View>();
   view->value = value;
   view->primary = std::move(*primary);

@@ -115,6 +115,9 @@ void MirrorWork::remove_orphans(const std::function<bool()>& stop) {
 }
 
 std::string MirrorWork::why_closed(std::uint32_t group) const {
+  if (const Status done = volume_.adoption(group);
+      !done && done.error().reason() == Reason::kVersion)
+    return done.error().message();
   const std::string where = volume_.volume().name + ", group " + std::to_string(group) + ": ";
   if (is_restored(layout_.groups[group], layout_.generation))
     return where +

@@ -92,6 +92,7 @@ Status MirrorWriter::adopt_all() {
     Status done = group ? (*group)->repair(until) : Status{group.error()};
     if (!done && (claim_->lost() || !options_.partial)) return done;
     groups_.push_back(done ? std::move(*group) : nullptr);
+    adoptions_.push_back(done);
     census_.add(i, groups_.back().get(), done);
   }
   return {};

@@ -54,6 +54,8 @@ class MirrorWriter {
   [[nodiscard]] bool group_open(std::uint32_t index) const noexcept {
     return groups_[index] != nullptr;
   }
+  /// Why it is not.
+  [[nodiscard]] Status adoption(std::uint32_t index) const { return adoptions_[index]; }
   /// Only if it is open.
   [[nodiscard]] MirrorGroup& group(std::uint32_t index) const noexcept {
     REMORA_ASSERT(index < groups_.size() && group_open(index), "only an adopted group is used");
@@ -108,6 +110,7 @@ class MirrorWriter {
   const std::shared_ptr<VolumeClaim> claim_;
   const std::shared_ptr<MemberOpener> opener_;
   std::vector<std::unique_ptr<MirrorGroup>> groups_;
+  std::vector<Status> adoptions_;           ///< of the groups; changes when they do
   MirrorCensus census_;                     ///< ended before the groups
   std::atomic<bool> serving_{false};        ///< groups_ does not change any more
   std::atomic<bool> wrote_at_once_{false};  ///< as an exclusive writer

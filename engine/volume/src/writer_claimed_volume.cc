@@ -28,6 +28,8 @@ bool WriterClaimedVolume::group_open(std::uint32_t group) const {
   return writer_->group_open(group);
 }
 
+Status WriterClaimedVolume::adoption(std::uint32_t group) const { return writer_->adoption(group); }
+
 GroupRecord WriterClaimedVolume::group(std::uint32_t group) const {
   return writer_->group(group).record();
 }

@@ -21,6 +21,7 @@ class WriterClaimedVolume final : public ClaimedVolume {
   Status confirm() override;
   [[nodiscard]] bool is_ours(const VolumeLayout& layout) const override;
   [[nodiscard]] bool group_open(std::uint32_t group) const override;
+  [[nodiscard]] Status adoption(std::uint32_t group) const override;
   [[nodiscard]] GroupRecord group(std::uint32_t group) const override;
   [[nodiscard]] std::uint32_t zone_count() const noexcept override;
   Status add_syncing(std::uint32_t group, const Member& member, Time until) override;

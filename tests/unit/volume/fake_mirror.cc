@@ -117,6 +117,12 @@ bool FakeMirror::group_open(std::uint32_t group) const {
   return !closed_.contains(group) && !layout_.groups[group].members.empty();
 }
 
+Status FakeMirror::adoption(std::uint32_t group) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = closed_.find(group);
+  return found == closed_.end() ? Status{} : found->second;
+}
+
 GroupRecord FakeMirror::group(std::uint32_t group) const {
   const std::lock_guard lock{mutex_};
   return layout_.groups[group];

@@ -46,7 +46,10 @@ class FakeMirror final : public detail::ClaimedVolume, public detail::MemberRegi
   /// Names of regions that no group uses.
   [[nodiscard]] std::vector<std::string> orphans() const;
   [[nodiscard]] std::size_t in_sync(std::uint32_t group) const;
-  void close_group(std::uint32_t group) { closed_[group] = true; }
+  void close_group(std::uint32_t group) {
+    close_group(group, Error{Code::kConnectionLost, "member"});
+  }
+  void close_group(std::uint32_t group, const Error& why) { closed_[group] = why; }
   void lose_claim();
   /// Of a region that make() has made: until then it has a header of zeroes.
   void set_header(const std::string& region, const detail::MemberHeader& header) {
@@ -62,6 +65,7 @@ class FakeMirror final : public detail::ClaimedVolume, public detail::MemberRegi
     return claimed() && layout.volume_value == layout_.volume_value;
   }
   [[nodiscard]] bool group_open(std::uint32_t group) const override;
+  [[nodiscard]] Status adoption(std::uint32_t group) const override;
   [[nodiscard]] GroupRecord group(std::uint32_t group) const override;
   [[nodiscard]] std::uint32_t zone_count() const noexcept override { return zones_; }
   Status add_syncing(std::uint32_t group, const Member& member, Time until) override;
@@ -98,7 +102,7 @@ class FakeMirror final : public detail::ClaimedVolume, public detail::MemberRegi
   VolumeLayout layout_;
   std::uint32_t zones_;
   std::map<std::string, Contents> regions_;
-  std::map<std::uint32_t, bool> closed_;
+  std::map<std::uint32_t, Status> closed_;
   bool claimed_ = true;
   std::uint64_t next_region_ = 1;
 };

@@ -214,6 +214,13 @@ TEST(MirrorWork, GroupThatFailsIsNamedAndOthersGoOn) {
   EXPECT_THAT(report->left[0], HasSubstr("group 0"));
   EXPECT_THAT(report->left[0], HasSubstr("accept-loss"));
   EXPECT_EQ(mirror.in_sync(1), 2U);
+  mirror.close_group(0, Error{Code::kConnectionRefused, "hello"}
+                            .with_reason(Reason::kVersion)
+                            .with_subject("disk, group 0, member s0"));
+  const auto refused = repair(mirror);
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(refused->left, ElementsAre(::testing::AllOf(HasSubstr("group 0, member s0"),
+                                                          HasSubstr("upgrade the older one"))));
 }
 
 TEST(MirrorWork, GroupThatIsBusyKeepsNoServerFromOthers) {

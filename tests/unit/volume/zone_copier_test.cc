@@ -30,6 +30,7 @@ class CopiedMirror final : public ClaimedVolume {
   Status confirm() override { return {}; }
   [[nodiscard]] bool is_ours(const VolumeLayout& /*layout*/) const override { return true; }
   [[nodiscard]] bool group_open(std::uint32_t /*group*/) const override { return true; }
+  [[nodiscard]] Status adoption(std::uint32_t /*group*/) const override { return {}; }
   [[nodiscard]] GroupRecord group(std::uint32_t /*group*/) const override { return {}; }
   [[nodiscard]] std::uint32_t zone_count() const noexcept override { return kZones; }
   Status add_syncing(std::uint32_t /*group*/, const Member& /*member*/, Time /*until*/) override {

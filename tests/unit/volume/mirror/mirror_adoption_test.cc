@@ -35,6 +35,21 @@ TEST_F(MirrorAdoptionTest, FencesEachMemberAndRemovesThoseThatCannotBe) {
   EXPECT_EQ(servers_of(stored()), (std::vector<std::string>{"s0", "s2"}));
   EXPECT_EQ(regions_[0]->fences(), 1);
   EXPECT_EQ(regions_[2]->fences(), 1);
+  ASSERT_EQ(events_.size(), 1U);
+  EXPECT_EQ(events_[0].kind, VolumeEventKind::kMemberRemoved);
+  EXPECT_EQ(events_[0].server, "s1");
+  EXPECT_EQ(events_[0].error.subject(), "v, group 0, member s1");
+}
+
+TEST_F(MirrorAdoptionTest, AMemberOfAnotherVersionIsNamedAndStays) {
+  const GroupRecord before = stored();
+  regions_[1]->die(Error{Code::kConnectionRefused, "hello"}.with_reason(Reason::kVersion));
+  const auto adopted = try_to_adopt();
+  EXPECT_CODE(adopted, kConnectionRefused);
+  EXPECT_EQ(adopted.error().subject(), "v, group 0, member s1");
+  EXPECT_NE(adopted.error().message().find("upgrade the older one"), std::string::npos);
+  EXPECT_EQ(stored(), before);
+  EXPECT_TRUE(events_.empty());
 }
 
 TEST_F(MirrorAdoptionTest, AFenceThatComesLateHidesNoMark) {

@@ -85,6 +85,14 @@ TEST_F(MirrorReaderTest, OfARestoredStoreItReadsNothingBeforeAnAdoption) {
   ASSERT_OK(read(soon()));
 }
 
+TEST_F(MirrorReaderTest, AServerOfAnotherVersionIsNamedAtOnce) {
+  regions_[0]->die(Error{Code::kConnectionRefused, "hello"}.with_reason(Reason::kVersion));
+  const Status done = read(Time::clock::now() + std::chrono::hours{1});
+  EXPECT_CODE(done, kConnectionRefused);
+  EXPECT_EQ(done.error().subject(), "member s0");
+  EXPECT_EQ(done.error().reason(), Reason::kVersion);
+}
+
 TEST_F(MirrorReaderTest, AVolumeThatIsGoneIsStale) {
   ASSERT_OK(read(soon()));
   clock_->advance(options_.times.confirmed_for);

@@ -199,6 +199,8 @@ inline std::string_view Error::remedy() const noexcept {
     remedy = detail::remedy_of_memlock(!server().empty() && !has_place_ &&
                                        !operation().starts_with("ibv_"));
   if (remedy.empty()) remedy = detail::remedy_of(reason_);
+  if (remedy.empty() && reason_ == Reason::kVersion && operation() == "hello")
+    remedy = detail::kRemedyOfVersion;
   if (remedy.empty()) remedy = detail::remedy_of_connect(operation(), code_, errno_);
   if (remedy.empty()) remedy = detail::remedy_of_uri(operation());
   if (remedy.empty()) remedy = detail::remedy_of(operation(), code_);

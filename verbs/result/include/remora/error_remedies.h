@@ -222,6 +222,10 @@ inline constexpr std::string_view kRemedyOfZone =
   return "'dmesg' and 'rdma resource show' may tell more";
 }
 
+inline constexpr std::string_view kRemedyOfVersion =
+    "client and server are more than one version of the protocol apart: upgrade the older one "
+    "('remora version')";
+
 /// Whether the operation is one on the bytes of a region.
 [[nodiscard]] constexpr bool is_region_operation(std::string_view operation) noexcept {
   return operation == "read" || operation == "write" || operation == "compare_swap" ||

@@ -57,10 +57,11 @@ struct VolumeOptions {
   bool partial = false;
   /// Called once for each kind and group of a volume (kMemberRemoved: each time), when an operation
   /// fails for that reason, by the thread that gets the failure, before it gets it; while the
-  /// volume is opened, for groups that cannot be opened (`partial`). Any number of threads may call
-  /// it at once. It must neither throw, nor use a queue of the volume, nor claim or release it: its
-  /// thread may be that of the claim, or inside an operation, which claim() and release() wait for.
-  /// An idle volume notices nothing: SessionHandlers of the engine tell of sessions at once.
+  /// volume is opened, for groups that cannot be opened (`partial`); by claim(), for members that
+  /// it removes, since they could not be fenced. Any number of threads may call it at once. It must
+  /// neither throw, nor use a queue of the volume, nor claim or release it: its thread may be that
+  /// of the claim, or inside an operation, which claim() and release() wait for. An idle volume
+  /// notices nothing: SessionHandlers of the engine tell of sessions at once.
   std::function<void(const VolumeEvent&)> on_event{};
 };
 
