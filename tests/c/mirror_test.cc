@@ -285,6 +285,8 @@ TEST_F(CMirrorTest, ALostCopyIsMadeAnewUnderTheClaim) {
   EXPECT_EQ(calls.done_bytes, kGroup);
   EXPECT_EQ(calls.all_bytes, kGroup);
   EXPECT_THAT(calls.work, HasSubstr("group 0 on s"));
+  EXPECT_TRUE(events_.has(REMORA_VOLUME_COPY_BEGUN));
+  EXPECT_TRUE(events_.has(REMORA_VOLUME_COPY_DONE));
   EXPECT_EQ(group().copies, 2);
   ASSERT_EQ(write(volume_, bytes), REMORA_OK) << error_.message;
   EXPECT_EQ(read(volume_, bytes.size()), bytes);

@@ -33,7 +33,14 @@ static_assert(to_change(VolumeEventKind::kGroupLost) == REMORA_VOLUME_GROUP_LOST
               to_change(VolumeEventKind::kGroupUnreachable) == REMORA_VOLUME_GROUP_UNREACHABLE &&
               to_change(VolumeEventKind::kGroupRevoked) == REMORA_VOLUME_GROUP_REVOKED &&
               to_change(VolumeEventKind::kMemberRemoved) == REMORA_VOLUME_MEMBER_REMOVED &&
-              to_change(VolumeEventKind::kWriterLost) == REMORA_VOLUME_WRITER_LOST);
+              to_change(VolumeEventKind::kWriterLost) == REMORA_VOLUME_WRITER_LOST &&
+              to_change(VolumeEventKind::kCopyBegun) == REMORA_VOLUME_COPY_BEGUN &&
+              to_change(VolumeEventKind::kCopyDone) == REMORA_VOLUME_COPY_DONE &&
+              to_change(VolumeEventKind::kCopyFailed) == REMORA_VOLUME_COPY_FAILED);
+
+constexpr bool has_error(VolumeEventKind kind) noexcept {
+  return kind != VolumeEventKind::kCopyBegun && kind != VolumeEventKind::kCopyDone;
+}
 
 Error wrong_field(Operation operation, Operation field) {
   return Error{Code::kInvalidArgument, operation}.with_subject(field.text());
@@ -60,7 +67,7 @@ Result<volume::VolumeOptions> to_options(const remora_volume_options& from, Oper
         .server = event.server.c_str(),
         .group = event.group,
         .change = to_change(event.kind),
-        .code = to_code(event.error.code()),
+        .code = has_error(event.kind) ? to_code(event.error.code()) : int{REMORA_OK},
         .reason = to_reason(event.error.reason()),
     };
     call(context, &told);

@@ -9,6 +9,7 @@
 #include <remora/result.h>
 #include <remora/volume/cluster.h>
 #include <remora/volume/records.h>
+#include <remora/volume/volume_options.h>
 
 namespace remora::volume::detail {
 
@@ -52,6 +53,8 @@ class ClaimedVolume {
   virtual Status make_in_sync(std::uint32_t group, Time until) = 0;
   /// Removes the member with this region. Errors: kBusy (it is the last in-sync one).
   virtual Status remove_member(std::uint32_t group, const std::string& region, Time until) = 0;
+  /// Calls the event handler of the handle that has claimed the volume, if it has one.
+  virtual void tell(const VolumeEvent& event) = 0;
   /// Blocks while the group is promoting.
   virtual Status settle_promotion(std::uint32_t group, Time until) = 0;
 

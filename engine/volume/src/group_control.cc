@@ -71,7 +71,7 @@ Error GroupControl::too_late(const char* what) const {
 }
 
 void GroupControl::note(VolumeEventKind kind, const std::string& server, const Error& error) {
-  if (kind == VolumeEventKind::kMemberRemoved) count_removed(server, error);
+  count_removed(server, error);
   events_.push_back({.kind = kind,
                      .group = static_cast<std::uint32_t>(key_.record().index),
                      .server = server,

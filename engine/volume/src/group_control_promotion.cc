@@ -71,9 +71,10 @@ void GroupControl::maintain(const std::function<bool()>& nothing_unresolved) {
       for (const Member& member : key_.record().members)
         if (member.state == MemberState::kSyncing) {
           const std::string server = member.server;
+          // The repair that has built it tells of it.
           if (change(without_member(key_.record(), member.region)))
-            note(VolumeEventKind::kMemberRemoved, server,
-                 Error{Code::kBusy, "member that was built"}.with_subject("it has missed a write"));
+            count_removed(server, Error{Code::kBusy, "member that was built"}.with_subject(
+                                      "it has missed a write"));
           break;
         }
     if (key_.record().promoting && !key_.frozen() && !key_.claim().lost())

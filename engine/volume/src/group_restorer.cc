@@ -189,15 +189,36 @@ Managed<void> GroupRestorer::build(std::uint32_t group, const ServerRecord& serv
     if (added.error().code() != Code::kIndeterminate) give_up(group, *member);
     return failure(added.error(), where);
   }
-  if (auto copied = copy(group, member->server); !copied) {
-    give_up(group, *member);
+  tell(group, member->server, VolumeEventKind::kCopyBegun, {});
+  auto done = complete(group, *member);
+  if (done)
+    tell(group, member->server, VolumeEventKind::kCopyDone, {});
+  else
+    tell(group, member->server, VolumeEventKind::kCopyFailed, done.error().error);
+  return done;
+}
+
+Managed<void> GroupRestorer::complete(std::uint32_t group, const Member& member) {
+  if (auto copied = copy(group, member.server); !copied) {
+    give_up(group, member);
     return copied;
   }
   if (const Status done = volume_.make_in_sync(group, until()); !done) {
-    if (done.error().code() != Code::kIndeterminate) give_up(group, *member);
-    return failure(done.error(), where);
+    if (done.error().code() != Code::kIndeterminate) give_up(group, member);
+    return failure(done.error(),
+                   name_of_group(volume_, group) + ", new copy on server " + member.server);
   }
   return {};
+}
+
+void GroupRestorer::tell(std::uint32_t group, const std::string& server, VolumeEventKind kind,
+                         const Status& done) const {
+  VolumeEvent event;
+  event.kind = kind;
+  event.group = group;
+  event.server = server;
+  if (!done) event.error = done.error();
+  volume_.tell(event);
 }
 
 Managed<void> GroupRestorer::copy(std::uint32_t group, const std::string& server) {

@@ -18,6 +18,7 @@
 #include <remora/volume/management.h>
 #include <remora/volume/placement.h>
 #include <remora/volume/records.h>
+#include <remora/volume/volume_options.h>
 
 #include "claimed_volume.h"
 #include "copy_pace.h"
@@ -60,8 +61,10 @@ class GroupRestorer {
   };
   /// Adds one member, on up to kTries servers.
   Managed<void> add(std::uint32_t group, Wanted wanted);
-  /// Makes the region, copies, and makes the member in sync.
+  /// Makes the region, and the member of it.
   Managed<void> build(std::uint32_t group, const ServerRecord& server, const RegionSpec& spec);
+  /// Copies to the member that was added, and makes it in sync; else gives it up.
+  Managed<void> complete(std::uint32_t group, const Member& member);
   Managed<void> copy(std::uint32_t group, const std::string& server);
   void give_up(std::uint32_t group, const Member& member);
   Managed<void> remove(std::uint32_t group, const Member& member);
@@ -70,6 +73,9 @@ class GroupRestorer {
   [[nodiscard]] std::optional<ServerRecord> reserve(const Wanted& wanted);
   /// The region is not there, or is removed again.
   void give_back(const std::string& server);
+  /// Tells of a copy on that server.
+  void tell(std::uint32_t group, const std::string& server, VolumeEventKind kind,
+            const Status& done) const;
   Managed<RegionSpec> spec_for(std::uint32_t group);
   [[nodiscard]] ClaimedVolume::Time until() const {
     return std::chrono::steady_clock::now() + options_.step_limit;

@@ -68,6 +68,11 @@ class MirrorWriter {
   /// VolumeClaim::confirm().
   Status confirm_claim() { return claim_->confirm(); }
 
+  /// Calls the handler of the options.
+  void tell(const VolumeEvent& event) const {
+    if (options_.on_event) options_.on_event(event);
+  }
+
   /// One repair at a time: another one would take regions that were just made for remains, and make
   /// copies that are there then. False: one is under way.
   [[nodiscard]] bool begin_repair() noexcept {

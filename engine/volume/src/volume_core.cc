@@ -16,6 +16,9 @@ std::string_view to_string(VolumeEventKind kind) noexcept {
     case VolumeEventKind::kGroupRevoked: return "group revoked";
     case VolumeEventKind::kMemberRemoved: return "member removed";
     case VolumeEventKind::kWriterLost: return "writer lost";
+    case VolumeEventKind::kCopyBegun: return "copy begun";
+    case VolumeEventKind::kCopyDone: return "copy done";
+    case VolumeEventKind::kCopyFailed: return "copy failed";
   }
   return "unknown event";
 }

@@ -55,6 +55,8 @@ Status WriterClaimedVolume::remove_member(std::uint32_t group, const std::string
   return writer_->group(group).remove_member(region, until);
 }
 
+void WriterClaimedVolume::tell(const VolumeEvent& event) { writer_->tell(event); }
+
 Status WriterClaimedVolume::settle_promotion(std::uint32_t group, Time until) {
   return writer_->group(group).settle_promotion(until);
 }

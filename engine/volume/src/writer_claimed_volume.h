@@ -28,6 +28,7 @@ class WriterClaimedVolume final : public ClaimedVolume {
   Status copy_zone(std::uint32_t group, std::uint32_t zone, Time until) override;
   Status make_in_sync(std::uint32_t group, Time until) override;
   Status remove_member(std::uint32_t group, const std::string& region, Time until) override;
+  void tell(const VolumeEvent& event) override;
   Status settle_promotion(std::uint32_t group, Time until) override;
 
  private:

@@ -197,6 +197,11 @@ Status FakeMirror::remove_member(std::uint32_t group, const std::string& region,
   return {};
 }
 
+void FakeMirror::tell(const VolumeEvent& event) {
+  const std::lock_guard lock{mutex_};
+  events.push_back(event);
+}
+
 Status FakeMirror::settle_promotion(std::uint32_t group, Time /*until*/) {
   const std::lock_guard lock{mutex_};
   if (!layout_.groups[group].promoting) return {};

@@ -33,6 +33,8 @@ class FakeMirror final : public detail::ClaimedVolume, public detail::MemberRegi
   /// The steps that were taken, such as "copy 0/1". Read while no thread works.
   std::vector<std::string> steps{};
   [[nodiscard]] std::size_t step_count() const;
+  /// The events that were told. Read while no thread works.
+  std::vector<VolumeEvent> events{};
 
   [[nodiscard]] const VolumeLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] VolumeLayout& layout() noexcept { return layout_; }
@@ -72,6 +74,7 @@ class FakeMirror final : public detail::ClaimedVolume, public detail::MemberRegi
   Status copy_zone(std::uint32_t group, std::uint32_t zone, Time until) override;
   Status make_in_sync(std::uint32_t group, Time until) override;
   Status remove_member(std::uint32_t group, const std::string& region, Time until) override;
+  void tell(const VolumeEvent& event) override;
   Status settle_promotion(std::uint32_t group, Time until) override;
 
   // MemberRegions

@@ -44,6 +44,7 @@ class CopiedMirror final : public ClaimedVolume {
                        Time /*until*/) override {
     return {};
   }
+  void tell(const VolumeEvent& /*event*/) override {}
   Status settle_promotion(std::uint32_t /*group*/, Time /*until*/) override { return {}; }
 
  private:

@@ -17,7 +17,7 @@ extern "C" {
 #define REMORA_C_EXPORT __attribute__((visibility("default")))
 
 /// The version of this header; raised with each addition.
-#define REMORA_C_API 7
+#define REMORA_C_API 8
 
 /// What a function returns. The numbers never change; new ones are added at the end.
 enum remora_code {

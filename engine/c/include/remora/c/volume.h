@@ -36,13 +36,17 @@ extern "C" {
 /// An open volume. Any number of threads may call the functions at once.
 typedef struct remora_volume remora_volume;
 
-/// What has happened to a group of a volume.
+/// What has happened to a group of a volume. New numbers are added at the end: a handler ignores
+/// those that it does not know.
 enum remora_volume_change {
   REMORA_VOLUME_GROUP_LOST = 1,         ///< its server has other memory: its bytes are gone
   REMORA_VOLUME_GROUP_UNREACHABLE = 2,  ///< the session with its server is lost
   REMORA_VOLUME_GROUP_REVOKED = 3,      ///< the grant on its region was revoked, or fenced
   REMORA_VOLUME_MEMBER_REMOVED = 4,  ///< of a claimed mirror: the group goes on without that server
-  REMORA_VOLUME_WRITER_LOST = 5      ///< of a claimed mirror: another client has claimed it
+  REMORA_VOLUME_WRITER_LOST = 5,     ///< of a claimed mirror: another client has claimed it
+  REMORA_VOLUME_COPY_BEGUN = 6,      ///< remora_volume_repair() makes a copy on that server
+  REMORA_VOLUME_COPY_DONE = 7,       ///< the group has that copy
+  REMORA_VOLUME_COPY_FAILED = 8      ///< that copy was given up, also where the repair was stopped
 };
 
 /// A change of one group, for a remora_volume_handler.
@@ -51,16 +55,17 @@ typedef struct remora_volume_event {
   const char* server;  ///< the server's name in the cluster, or ""; valid during the call
   uint32_t group;      ///< its index; 0 with REMORA_VOLUME_WRITER_LOST
   int32_t change;      ///< of remora_volume_change
-  int32_t code;        ///< of the operation that noticed it
+  int32_t code;        ///< of the operation that noticed it; REMORA_OK: nothing has failed
   int32_t reason;      ///< of remora_reason
 } remora_volume_event;
 
-/// Called once for each change and group of a volume (REMORA_VOLUME_MEMBER_REMOVED: each time): by
-/// the thread that gets the failure, before that thread gets it; for groups that cannot be opened
-/// (`partial`), while the volume is opened; of a claimed mirror, also by the thread that renews the
-/// claim. Any number of threads may call it at once. It must not throw, use a queue of the volume,
-/// claim or release the volume, nor free it. An idle striped volume notices nothing: a
-/// remora_session_handler is called at once.
+/// Called once for each change and group of a volume (REMORA_VOLUME_MEMBER_REMOVED and those of
+/// copies: each time): by the thread that gets the failure, before that thread gets it; for groups
+/// that cannot be opened (`partial`), while the volume is opened; of a claimed mirror, also by the
+/// thread that claims it, for servers that the claim removes, by the thread that renews the claim,
+/// and by the threads of a repair. Any number of threads may call it at once. It must not throw,
+/// use a queue of the volume, claim or release the volume, nor free it. An idle striped volume
+/// notices nothing: a remora_session_handler is called at once.
 typedef void (*remora_volume_handler)(void* context, const remora_volume_event* event);
 
 /// How a volume is opened. Fields that are 0 or NULL have their defaults. Strings are copied.
