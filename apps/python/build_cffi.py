@@ -21,7 +21,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 MAIN_HEADER = "remora/remora_c.h"
 # Functions of these files of src/, which the extension module brings itself.
-OWN_FILES = ["wait.h", "places.h", "repair.h"]
+OWN_FILES = ["wait.h", "places.h", "repair.h", "events.h"]
 OWN_DECLARATIONS = """
 int remora_py_wait(remora_queue* queue, int descriptor, uint64_t spin_ns, uint64_t slice_ns,
                    remora_completion* completions, size_t capacity, size_t* count,
@@ -35,6 +35,16 @@ void remora_py_watch_repair(remora_py_repair* repair, remora_volume_repair_optio
 void remora_py_stop_repair(remora_py_repair* repair);
 uint64_t remora_py_repaired(const remora_py_repair* repair);
 uint64_t remora_py_to_repair(const remora_py_repair* repair);
+typedef struct remora_py_event {
+  uint32_t group;
+  int32_t change;
+  int32_t code;
+  int32_t reason;
+  char server[72];
+} remora_py_event;
+uint64_t remora_py_watch_events(remora_volume_options* options);
+size_t remora_py_take_events(uint64_t volume, remora_py_event* events, size_t capacity);
+void remora_py_forget_events(void);
 void remora_py_end_engine(remora_engine** place);
 void remora_py_end_session(remora_session** place);
 void remora_py_end_region(remora_region** place);

@@ -237,6 +237,7 @@ def test_a_claim_that_another_client_takes(mirror_uri):
                     assert refused.value.reason == remora.Reason.FENCED
                     other.write(0, b"good")
                     assert not mirror.claimed and other.claimed
+                    assert other.events() == []  # each volume has its own
         assert at_the_end.value.reason == remora.Reason.FENCED
         assert mirror.read(0, 4) == b"good"
         with pytest.raises(ZeroDivisionError):  # and not the error of the release
@@ -288,6 +289,15 @@ def test_a_lost_copy_is_made_anew(cluster):
         assert report.left == () and mirror.groups[0].copies == 2
         assert told[-1] == (size, size)
         assert mirror.read(0, 16) == b"two copies again"
+        events = mirror.events()
+        changes = [event.change for event in events]
+        assert changes[0] == remora.VolumeChange.MEMBER_REMOVED
+        assert events[0].code != remora.Code.OK and events[0].server != ""
+        made = [remora.VolumeChange.COPY_BEGUN, remora.VolumeChange.COPY_FAILED,
+                remora.VolumeChange.COPY_BEGUN, remora.VolumeChange.COPY_DONE]
+        assert changes[-4:] == made
+        assert events[-3].code == remora.Code.CANCELLED and events[-1].code == remora.Code.OK
+        assert mirror.events() == []
 
 
 def test_what_is_not_repaired(mirror_uri, volume):

@@ -28,12 +28,13 @@ from .errors import __all__ as _errors
 from .queue import Queue
 from .region import Region
 from .types import (DrainState, Lifetime, RegionInfo, Removal, RepairReport, Rights, ServerInfo,
-                    SessionInfo, Transport, VolumeGroup, VolumeInfo)
+                    SessionInfo, Transport, VolumeChange, VolumeEvent, VolumeGroup, VolumeInfo)
 from .volume import Claim, Volume, open_volume
 
 __all__ = ["AsyncQueue", "Claim", "Client", "Completion", "DrainState", "Lifetime", "Queue",
            "Region", "RegionInfo", "Removal", "RepairReport", "Rights", "ServerInfo", "SessionInfo",
-           "Transport", "Volume", "VolumeGroup", "VolumeInfo", "connect", "open_volume", *_errors]
+           "Transport", "Volume", "VolumeChange", "VolumeEvent", "VolumeGroup", "VolumeInfo",
+           "connect", "open_volume", *_errors]
 
 #: The version of libremora.so.0.
 __version__ = _text(_lib.remora_version())

@@ -7,9 +7,10 @@ import enum
 from typing import Any
 
 from ._native import NULL, text
+from .errors import Code, Reason
 
 __all__ = ["DrainState", "Lifetime", "RegionInfo", "Removal", "RepairReport", "Rights", "ServerInfo",
-           "SessionInfo", "Transport", "VolumeGroup", "VolumeInfo"]
+           "SessionInfo", "Transport", "VolumeChange", "VolumeEvent", "VolumeGroup", "VolumeInfo"]
 
 
 class Transport(enum.IntEnum):
@@ -184,6 +185,47 @@ class VolumeInfo:
                    transports=frozenset(each for each in Transport
                                         if info.transports >> each.value & 1),
                    copies=info.copies)
+
+
+class VolumeChange(enum.IntEnum):
+    """What has happened to a group of a volume: `remora_volume_change` of <remora/c/volume.h>."""
+
+    #: Its server has other memory: its bytes are gone.
+    GROUP_LOST = 1
+    #: The session with its server is lost.
+    GROUP_UNREACHABLE = 2
+    #: The grant on its region was revoked, or fenced.
+    GROUP_REVOKED = 3
+    #: Of a claimed mirror: the group goes on without that server.
+    MEMBER_REMOVED = 4
+    #: Of a claimed mirror: another client has claimed it.
+    WRITER_LOST = 5
+    #: repair() makes a copy on that server.
+    COPY_BEGUN = 6
+    #: The group has that copy.
+    COPY_DONE = 7
+    #: That copy was given up, also where the repair was stopped.
+    COPY_FAILED = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class VolumeEvent:
+    """A change of one group of a volume."""
+
+    change: VolumeChange
+    #: Its index; 0 with WRITER_LOST.
+    group: int
+    #: Its name in the cluster, or "".
+    server: str
+    #: Of the operation that noticed it; OK: nothing has failed.
+    code: Code
+    reason: Reason
+
+    @classmethod
+    def of(cls, event: Any) -> VolumeEvent:
+        """Of a `remora_py_event`."""
+        return cls(change=VolumeChange(event.change), group=event.group, server=text(event.server),
+                   code=Code(event.code), reason=Reason(event.reason))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,12 +11,18 @@ from . import errors
 from ._native import NULL, Handle, check, ffi, lib, nanoseconds, new_error, place, sized
 from .client import open_engine
 from .memory import Memory
-from .types import RepairReport, Rights, Transport, VolumeGroup, VolumeInfo
+from .types import (RepairReport, Rights, Transport, VolumeChange, VolumeEvent, VolumeGroup,
+                    VolumeInfo)
 
 __all__ = ["Claim", "Volume", "open_volume"]
 
 #: How often a repair tells how far it has come.
 PROGRESS_S = 0.1
+#: Events that one call takes.
+EVENTS_AT_ONCE = 64
+CHANGES = frozenset(VolumeChange)
+
+os.register_at_fork(after_in_child=lib.remora_py_forget_events)
 
 
 def open_volume(uri: str, rights: Rights = Rights.ALL, *, transport: Transport = Transport.AUTO,
@@ -58,6 +64,7 @@ def open_volume(uri: str, rights: Rights = Rights.ALL, *, transport: Transport =
             if value is not None}  # the struct has their addresses only
     for name, value in kept.items():
         setattr(options, name, value)
+    number = lib.remora_py_watch_events(options)
     engine = open_engine(
         client_name=client_name, key_file=key_file, key_hex=key_hex, deadline=deadline,
         control_deadline=control_deadline, connect_for=connect_for, reconnect_for=reconnect_for,
@@ -69,7 +76,7 @@ def open_volume(uri: str, rights: Rights = Rights.ALL, *, transport: Transport =
     except BaseException:
         engine.close()
         raise
-    return Volume(uri, engine, made, nanoseconds(spin))
+    return Volume(uri, engine, made, nanoseconds(spin), number)
 
 
 class Volume(Memory):
@@ -96,9 +103,11 @@ class Volume(Memory):
     the copies anew that the mirror has lost.
     """
 
-    def __init__(self, uri: str, engine: Handle, handle: Handle, spin_ns: int) -> None:
+    def __init__(self, uri: str, engine: Handle, handle: Handle, spin_ns: int,
+                 number: int) -> None:
         super().__init__(handle, lib.remora_volume_queue_create, spin_ns)
         self._engine = engine
+        self._number = number
         self._uri = uri
 
     # None of these waits for a server, unless it says so.
@@ -122,6 +131,23 @@ class Volume(Memory):
         found = ffi.new("remora_volume_group[]", count[0])
         check(self._handle.call(lib.remora_volume_groups, found, len(found), count, error), error)
         return [VolumeGroup.of(group) for group in found]
+
+    def events(self) -> list[VolumeEvent]:
+        """What has happened since the last call, the oldest first: groups that were lost, copies that
+        were lost, begun, done or given up, and another client's claim. An operation or a repair has
+        noticed it, or the thread that renews the claim: an idle striped volume notices nothing.
+
+        Also after close(). The package keeps 1,024 events, of all volumes of the process; the oldest
+        go first."""
+        taken = ffi.new("remora_py_event[]", EVENTS_AT_ONCE)
+        found: list[VolumeEvent] = []
+        count = len(taken)
+        while count == len(taken):
+            count = lib.remora_py_take_events(self._number, taken, len(taken))
+            # A newer library may know more changes.
+            found.extend(VolumeEvent.of(taken[i]) for i in range(count)
+                         if taken[i].change in CHANGES)
+        return found
 
     def claim(self, *, steal: bool = False, exclusive: bool = False,
               identity: str | None = None) -> Claim:
