@@ -54,10 +54,10 @@ void Reaper::add(std::unique_ptr<Item> item, Kind kind) noexcept {
 std::chrono::nanoseconds Reaper::destroying() const noexcept {
   using std::chrono::steady_clock;
   steady_clock::duration all{0};
+  const detail::MutexLock lock{mutex_};
   for (const Destroying& each : destroying_) {
-    all += steady_clock::duration{each.before.load(std::memory_order_relaxed)};
-    if (const steady_clock::rep began = each.began.load(std::memory_order_relaxed); began != 0)
-      all += steady_clock::now().time_since_epoch() - steady_clock::duration{began};
+    all += each.before;
+    if (each.began) all += steady_clock::now() - *each.began;
   }
   return all;
 }
@@ -65,6 +65,7 @@ std::chrono::nanoseconds Reaper::destroying() const noexcept {
 void Reaper::work(Kind kind) noexcept {
   while (true) {
     std::unique_ptr<Item> next;
+    std::chrono::steady_clock::time_point began;
     {
       detail::MutexLock lock{mutex_};
       auto& waiting = waiting_[kind];
@@ -75,14 +76,17 @@ void Reaper::work(Kind kind) noexcept {
       if (waiting.empty()) return;
       next = std::move(waiting.front());
       waiting.pop_front();
+      began = std::chrono::steady_clock::now();
+      destroying_[kind].began = began;
     }
-    Destroying& destroying = destroying_[kind];
-    const auto began = std::chrono::steady_clock::now();
-    destroying.began.store(began.time_since_epoch().count(), std::memory_order_relaxed);
     next.reset();
-    const auto took = std::chrono::steady_clock::now() - began;
-    destroying.before.fetch_add(took.count(), std::memory_order_relaxed);
-    destroying.began.store(0, std::memory_order_relaxed);
+    std::chrono::steady_clock::duration took{0};
+    {
+      const detail::MutexLock lock{mutex_};
+      took = std::chrono::steady_clock::now() - began;
+      destroying_[kind].before += took;
+      destroying_[kind].began.reset();
+    }
     if (took < kSlow) continue;
     log::warn({"device.slow", "took_ms"},
               "rdma: the device took {} ms to give a queue pair back: its interface is down, or it "

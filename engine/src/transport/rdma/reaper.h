@@ -3,12 +3,12 @@
 /// Destroys, on its own threads, objects whose destruction may take a device long.
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <deque>
 #include <memory>
 #include <new>
+#include <optional>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -48,7 +48,7 @@ class Reaper {
   void take_unawaited(T what) noexcept { keep(std::move(what), kUnawaited); }
 
   /// How long its threads have been destroying objects by now, altogether: the time of the devices'
-  /// drivers.
+  /// drivers. Never less than before.
   [[nodiscard]] std::chrono::nanoseconds destroying() const noexcept;
 
  private:
@@ -56,11 +56,11 @@ class Reaper {
   struct Item {
     virtual ~Item() = default;
   };
-  /// Of one thread: the time that is over, and when it began the object that it destroys now, or 0;
-  /// both of the steady clock.
+  /// Of one thread.
   struct Destroying {
-    std::atomic<std::chrono::steady_clock::rep> before{0};
-    std::atomic<std::chrono::steady_clock::rep> began{0};
+    std::chrono::steady_clock::duration before{0};  ///< with the objects that are destroyed
+    /// When it began the object that it destroys now; empty: there is none.
+    std::optional<std::chrono::steady_clock::time_point> began;
   };
   template <typename T>
   struct Kept final : Item {
@@ -81,10 +81,10 @@ class Reaper {
   void work(Kind kind) noexcept;
 
   const std::array<std::size_t, kKinds> max_waiting_;
-  std::array<Destroying, kKinds> destroying_;
-  detail::Mutex mutex_;
+  mutable detail::Mutex mutex_;
   detail::Condition more_;
   std::array<std::deque<std::unique_ptr<Item>>, kKinds> waiting_ REMORA_GUARDED_BY(mutex_);
+  std::array<Destroying, kKinds> destroying_ REMORA_GUARDED_BY(mutex_);
   bool ending_ REMORA_GUARDED_BY(mutex_) = false;
   /// Each thread starts with the first item of its kind.
   std::array<std::thread, kKinds> threads_ REMORA_GUARDED_BY(mutex_);
