@@ -186,6 +186,7 @@ void Device::mark_gone() const noexcept {
   state_->gone.store(true, std::memory_order_release);
   if (state_->of_cm != nullptr) state_->of_cm->mark_gone();
 }
+std::weak_ptr<const void> Device::observe() const noexcept { return state_->open; }
 bool Device::foreign() const noexcept { return state_->provider.foreign(); }
 
 Status Device::check_port(std::uint8_t port, Operation operation) const {

@@ -15,7 +15,7 @@
 namespace remora::verbs::detail {
 
 struct DeviceState {
-  DeviceState(const Provider& table, ibv_context* opened, bool owns) noexcept
+  DeviceState(const Provider& table, ibv_context* opened, bool owns)
       : provider{&table}, context{opened}, owned{owns} {}
   DeviceState(const DeviceState&) = delete;
   DeviceState& operator=(const DeviceState&) = delete;
@@ -25,6 +25,9 @@ struct DeviceState {
     return gone.load(std::memory_order_acquire) || (of_cm != nullptr && of_cm->gone());
   }
 
+  /// The first member, so that it goes last, when the context is closed. A driver may close slowly,
+  /// and no reference to this struct is left by then.
+  std::shared_ptr<const void> open = std::make_shared<char>();
   ProcessProvider provider;
   ibv_context* context;
   bool owned;

@@ -233,9 +233,9 @@ class Device {
   /// Marks the device as gone, for a caller that has learned of it in another way.
   void mark_gone() const noexcept;
 
-  /// Expires with the last handle and the last object made from it, when the context is closed.
+  /// Expires after the last handle and the last object made from it, once the context is closed.
   /// Keeps nothing open.
-  [[nodiscard]] std::weak_ptr<const void> observe() const noexcept { return state_; }
+  [[nodiscard]] std::weak_ptr<const void> observe() const noexcept;
 
   /// Whether both have the same open context.
   friend bool operator==(const Device& a, const Device& b) noexcept { return a.state_ == b.state_; }
