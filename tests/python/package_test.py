@@ -40,11 +40,12 @@ def test_a_function_that_is_missing_is_noticed(tmp_path):
     assert "remora_queue_wait" in done.stdout and "remora_queue_pause" in done.stdout
 
 
-@pytest.mark.parametrize("enumeration, prefix", [(remora.Code, "REMORA_"),
-                                                 (remora.Reason, "REMORA_REASON_")])
-def test_codes_are_those_of_the_header(enumeration, prefix):
-    text = (HEADERS / "remora/c/error.h").read_text()
-    name = "remora_code" if enumeration is remora.Code else "remora_reason"
+@pytest.mark.parametrize("enumeration, header, name, prefix", [
+    (remora.Code, "error.h", "remora_code", "REMORA_"),
+    (remora.Reason, "error.h", "remora_reason", "REMORA_REASON_"),
+    (remora.VolumeChange, "volume.h", "remora_volume_change", "REMORA_VOLUME_")])
+def test_numbers_are_those_of_the_header(enumeration, header, name, prefix):
+    text = (HEADERS / "remora/c" / header).read_text()
     body = re.search(rf"enum {name} {{(.*?)}};", text, re.DOTALL)
     assert body
     found = {entry: int(number)

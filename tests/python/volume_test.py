@@ -12,6 +12,7 @@ import time
 import pytest
 import remora
 from conftest import WAIT_S
+from remora import _native
 
 BIN = os.environ["REMORA_BIN"]
 STRIPE = 4096
@@ -298,6 +299,14 @@ def test_a_lost_copy_is_made_anew(cluster):
         assert changes[-4:] == made
         assert events[-3].code == remora.Code.CANCELLED and events[-1].code == remora.Code.OK
         assert mirror.events() == []
+
+
+def test_an_event_with_numbers_of_a_newer_library():
+    event = _native.ffi.new("remora_py_event*")
+    event.change, event.code, event.reason = remora.VolumeChange.COPY_FAILED, 4000, 5000
+    event.server = b"s1"
+    assert remora.VolumeEvent.of(event) == remora.VolumeEvent(
+        change=remora.VolumeChange.COPY_FAILED, group=0, server="s1", code=4000, reason=5000)
 
 
 def test_what_is_not_repaired(mirror_uri, volume):

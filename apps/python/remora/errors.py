@@ -308,6 +308,16 @@ _IN_A_CHILD = ("; in Python: call remora.connect() in the child process, or star
                "multiprocessing's method 'spawn'")
 
 
+def code_of(number: int) -> int:
+    """The Code of that number; one that this package does not know stays a number."""
+    return Code(number) if number in Code._value2member_map_ else number
+
+
+def reason_of(number: int) -> int:
+    """The Reason of that number; one that this package does not know stays a number."""
+    return Reason(number) if number in Reason._value2member_map_ else number
+
+
 def class_of(code: int, reason: int = Reason.NONE) -> type[Error]:
     """The exception class for a code and a reason."""
     if code == Code.CLOSED and reason == Reason.FORKED:
@@ -320,6 +330,6 @@ def make(code: int, reason: int, message: str) -> Error:
     if reason == Reason.FORKED and _IN_A_CHILD not in message:
         message += _IN_A_CHILD
     error = class_of(code, reason)(message)
-    error.code = Code(code) if code in Code._value2member_map_ else code
-    error.reason = Reason(reason) if reason in Reason._value2member_map_ else reason
+    error.code = code_of(code)
+    error.reason = reason_of(reason)
     return error

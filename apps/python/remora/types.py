@@ -7,7 +7,7 @@ import enum
 from typing import Any
 
 from ._native import NULL, text
-from .errors import Code, Reason
+from .errors import code_of, reason_of
 
 __all__ = ["DrainState", "Lifetime", "RegionInfo", "Removal", "RepairReport", "Rights", "ServerInfo",
            "SessionInfo", "Transport", "VolumeChange", "VolumeEvent", "VolumeGroup", "VolumeInfo"]
@@ -217,15 +217,16 @@ class VolumeEvent:
     group: int
     #: Its name in the cluster, or "".
     server: str
-    #: Of the operation that noticed it; OK: nothing has failed.
-    code: Code
-    reason: Reason
+    #: Of the operation that noticed it: a Code and a Reason, or a number of a newer library. Code.OK:
+    #: nothing has failed.
+    code: int
+    reason: int
 
     @classmethod
     def of(cls, event: Any) -> VolumeEvent:
         """Of a `remora_py_event`."""
         return cls(change=VolumeChange(event.change), group=event.group, server=text(event.server),
-                   code=Code(event.code), reason=Reason(event.reason))
+                   code=code_of(event.code), reason=reason_of(event.reason))
 
 
 @dataclasses.dataclass(frozen=True)
