@@ -120,7 +120,7 @@ struct EngineOptions {
   /// thread share one: so threads and queues delay each other less. Synchronous reads and writes of
   /// 2 MiB and more, of one piece and without a notice, go over all lanes at once. When one lane
   /// breaks, all are replaced. Over rdma half of the lanes may be for writes alone: see
-  /// docs/transports.md, "Atomics and reads in flight".
+  /// docs/transports.md, "Writes that pass waiting reads".
   std::uint32_t lanes = 1;
   /// Threads that copy one large transfer or batch over shm together, the caller's among them; 0:
   /// one for each processor, 4 at most; 1: only the caller's. Started when first needed.

@@ -26,8 +26,8 @@ namespace {
 constexpr std::chrono::milliseconds kHoldTime{250};
 
 /// The memory node on which this thread ran when it first called this; -1: not known. It stays the
-/// same, since a thread that moves must keep its lane: only on one lane do its reads surely see its
-/// writes.
+/// same, since a thread that moves must keep its lane: with rails its reads surely see its writes
+/// only on one lane.
 int thread_node() noexcept {
   thread_local const int t_node = [] {
     unsigned processor = 0;

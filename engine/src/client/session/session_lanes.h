@@ -57,8 +57,8 @@ class SessionLanes {
 
   /// Only once the session has begun:
 
-  /// All lanes are equal. A completion on one lane says nothing about operations on another. clang
-  /// does not check this function: once the session has begun, lanes_ does not change.
+  /// A completion on one lane says nothing about operations on another. clang does not check this
+  /// function: once the session has begun, lanes_ does not change.
   [[nodiscard]] const std::vector<std::unique_ptr<LaneDriver>>& all() const noexcept
       REMORA_NO_THREAD_SAFETY_ANALYSIS {
     return lanes_;
