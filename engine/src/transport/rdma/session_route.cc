@@ -47,7 +47,10 @@ std::size_t devices_to_try(ClientDomain& memory, const ClientRails::Options& opt
 Error error_of_attempt(const ClientDomain& memory, SessionDomain& session,
                        const verbs::Address& peer, const Error& error) {
   const bool may_move = memory.may_move_now();
-  if (const std::string now = memory.device(); !may_move && session.left_behind(now))
+  // A server that refuses has been reached. Another error may come from memory that other sessions
+  // have moved during the attempt: the next one goes over that device.
+  const bool unanswered = error.code() == Code::kUnreachable || error.code() == Code::kTimedOut;
+  if (const std::string now = memory.device(); !may_move && unanswered && session.left_behind(now))
     log::warn({"device.not_reached", "device other server reason"},
               "rdma: {} has gone, and other sessions have moved its memory to {}, over which {} is "
               "not reached: {}; without that its session ends",

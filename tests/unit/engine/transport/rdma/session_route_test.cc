@@ -141,6 +141,10 @@ TEST_P(SessionRouteTest, SessionWhoseServerIsNotReachedFromTheNewDeviceIsLeftBeh
   EXPECT_CODE(none, kUnreachable);
   std::vector<std::string> events;
   set_log_sink([&](const LogLine& line) { events.emplace_back(line.event); });
+  const Error refused{Code::kConnectionRefused, "connect"};
+  EXPECT_EQ(error_of_attempt(*memory, left, peer(), refused).code(), Code::kConnectionRefused);
+  EXPECT_TRUE(flush_log_sink(std::chrono::seconds{30}));
+  EXPECT_TRUE(events.empty()) << "a server that refuses is reached";
   for (SessionDomain* const session : {&follows, &left, &left})
     EXPECT_EQ(error_of_attempt(*memory, *session, peer(), none.error()).code(), Code::kUnreachable);
   EXPECT_TRUE(flush_log_sink(std::chrono::seconds{30}));
