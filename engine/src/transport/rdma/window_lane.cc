@@ -161,7 +161,8 @@ Status WindowLane::await(std::uint64_t first_id, std::size_t count, Deadline dea
       if (!completion.ok())
         return Error{Code::kProvider, "binding windows"}.with_completion(completion.status(),
                                                                          completion.vendor_error());
-      if (completion.id() >= first_id + count) return wrong_completion(queue_.device(), completion);
+      // Requests of a queue pair complete in their order, each once.
+      if (completion.id() != first_id + done) return wrong_completion(queue_.device(), completion);
       ++done;
     }
     if (!found->empty()) continue;

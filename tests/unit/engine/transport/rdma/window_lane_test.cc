@@ -130,6 +130,18 @@ TEST_F(WindowLaneTest, BindThatIsFlushedHasItsLaneGone) {
   expect_nothing_left();
 }
 
+/// A window is not bound as long as its own request has not completed.
+TEST_F(WindowLaneTest, CompletionOfALaterRequestBreaksTheLane) {
+  ASSERT_OK(bind());
+  ibv_wc early{};
+  early.wr_id = fake_.sent.back().back().wr_id + 2;
+  early.status = IBV_WC_SUCCESS;
+  fake_.completions.push_back(early);
+  EXPECT_CODE(bind_for(&other_, 2), kProvider);
+  EXPECT_EQ(broken(), 1);
+  EXPECT_FALSE(lane().has(&other_));
+}
+
 /// Others of the session have operations on it.
 TEST_F(WindowLaneTest, ChainThatIsNotPostedLeavesTheLaneAsItWas) {
   fake_.fail("post_send", 1, ENOMEM);
