@@ -223,8 +223,7 @@ inline constexpr std::string_view kRemedyOfZone =
 }
 
 inline constexpr std::string_view kRemedyOfVersion =
-    "client and server are more than one version of the protocol apart: upgrade the older one "
-    "('remora version')";
+    "upgrade the older one of client and server ('remora version')";
 
 /// Whether the operation is one on the bytes of a region.
 [[nodiscard]] constexpr bool is_region_operation(std::string_view operation) noexcept {
