@@ -40,7 +40,8 @@ void QueuedLaneDriver::break_lane(Reason reason) noexcept {
   move_to_error();
 }
 
-/// The completion is of what is not posted: nothing that the lane reports is believed any more.
+/// The completion is of what is not posted: the lane ends. Nothing is concluded from it, so that
+/// requests before it end by completions of their own.
 [[gnu::cold, gnu::noinline]] void QueuedLaneDriver::distrust(
     const transport::LaneCompletion& completion) noexcept {
   if (broken()) return;
