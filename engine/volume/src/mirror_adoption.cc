@@ -85,11 +85,12 @@ class Adoption {
     return {};
   }
 
-  /// Of the members that were removed, since no fence reached them.
+  /// Of the members that were removed, since no fence reached them. Counts them, too.
   void tell_removed(const GroupRecord& before) const {
     for (std::size_t i = 0; i < before.members.size(); ++i) {
       if (failures_[i]) continue;
       const std::string& server = before.members[i].server;
+      options_.metrics->member_removed(failures_[i].error());
       log_member_removed(claim_->volume().name, before.index, server, failures_[i].error());
       if (options_.on_event)
         options_.on_event({.kind = VolumeEventKind::kMemberRemoved,

@@ -94,6 +94,13 @@ TEST_F(MirrorMetricsTest, AGroupIsCountedByItsState) {
   EXPECT_EQ(value("writer_epoch"), 0);
 }
 
+TEST_F(MirrorMetricsTest, AMemberThatAClaimRemovesIsCounted) {
+  regions_[1]->die();
+  adopt_with_census();
+  EXPECT_EQ(removed("unreachable"), 1);
+  EXPECT_EQ(groups("degraded"), 1);
+}
+
 TEST_F(MirrorMetricsTest, ADegradedGroupAddsItsSeconds) {
   adopt_with_census();
   census_->tick(clock_->now());
