@@ -37,7 +37,8 @@ extern "C" {
 typedef struct remora_volume remora_volume;
 
 /// What has happened to a group of a volume. New numbers are added at the end: a handler ignores
-/// those that it does not know.
+/// those that it does not know. If a copy has failed with REMORA_INDETERMINATE, the group may have
+/// it.
 enum remora_volume_change {
   REMORA_VOLUME_GROUP_LOST = 1,         ///< its server has other memory: its bytes are gone
   REMORA_VOLUME_GROUP_UNREACHABLE = 2,  ///< the session with its server is lost

@@ -32,7 +32,8 @@ struct VolumeEvent {
   VolumeEventKind kind = VolumeEventKind::kGroupLost;
   std::uint32_t group = 0;
   std::string server{};  ///< the name of the member's server in the cluster
-  /// Of the operation that noticed it; without a meaning with kCopyBegun and kCopyDone.
+  /// Of the operation that noticed it; without a meaning with kCopyBegun and kCopyDone. If a copy
+  /// has failed with kIndeterminate, the group may have it.
   Error error{Code::kInternal};
 };
 
