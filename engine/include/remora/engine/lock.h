@@ -65,11 +65,12 @@ class Held {
   /// kAccessRefused (Reason::kFenced): another holder has taken the lock. kIndeterminate and
   /// kConnectionLost: it is unknown; an operation on region() shows it.
   Status renew();
-  /// Releases the lock; all writes through region() must have completed before. Blocks, at most an
-  /// operation's deadline and, if the outcome must be looked up, two seconds more. Errors: as
-  /// renew(); after an error the lock is free, or another holder's, when its ttl is over. This is
-  /// also so if the session has ended (kConnectionLost): its unfinished operations may still take
-  /// effect, so the next holder must fence.
+  /// Releases the lock; all writes through region() must have completed before. The next holder
+  /// sees them. Blocks, at most an operation's deadline (two of them over rdma with several lanes,
+  /// for Region::flush_visible()) and, if the outcome must be looked up, two seconds more. Errors:
+  /// as renew(); after an error the lock is free, or another holder's, when its ttl is over. This
+  /// is also so if the session has ended (kConnectionLost): its unfinished operations may still
+  /// take effect, so the next holder must fence.
   Status release();
 
   /// The bits of the word that name the owner: see the top of this file.

@@ -7,6 +7,7 @@
 #include "client/region/lock_grant.h"
 #include "client/region/lock_store.h"
 #include "client/region/region_grant.h"
+#include "client/session/session_core.h"
 
 namespace remora::detail {
 
@@ -47,6 +48,19 @@ class RegionLockStore final : public LockStore {
   ByteOffset at_;
   bool held_ = false;
 };
+
+/// Over rdma an operation makes the writes before it on its own lane visible to other clients. The
+/// swap that releases a lock goes over one lane. Where the session has several, what was written
+/// under the lock may have gone over others: queues, large writes, writes apart from reads, rails.
+void make_writes_visible(const Region& region) noexcept {
+  const std::shared_ptr<RegionGrant>& core = LockGrant::core_of(region);
+  if (core == nullptr || !includes(core->rights(), Rights::kRead)) return;
+  const SessionCore& session = core->session();
+  if (session.kind() != TransportKind::kRdma || session.lanes().size() == 1) return;
+  // If it fails, the grant is refused, or a lane has broken: then the swap is refused, too, or goes
+  // over new lanes, before which the server has ended those with the writes.
+  (void)region.flush_visible();
+}
 
 /// `error` of a lock, with its server, region and place. Errors of an operation or of opening have
 /// them already.
@@ -105,6 +119,7 @@ Status Held::release() {
   if (store_ == nullptr) return detail::closed("lock", store_);
   if (word_ == 0) return {};
   const std::uint64_t word = std::exchange(word_, 0);
+  detail::make_writes_visible(region_);
   const Status released = detail::change_lock(*store_, word, detail::released_lock(word),
                                               Clock::now() + detail::kLetGo);
   return released ? released : detail::of_lock(released.error(), region_, store_->at());

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <remora/engine/lock.h>
+
 #include "client/engine/engine_core.h"
 #include "client/region/region_grant.h"
 #include "client/session/session_core.h"
@@ -66,12 +68,15 @@ class PartedLanesTest : public ::testing::Test {
       lanes_.push_back(lane.get());
       offer.more_lanes.push_back(std::move(lane));
     }
-    session_ = transport::start_fake_session(EngineCore::create(options).value(), std::move(offer));
+    engine_ = EngineCore::create(options).value();
+    session_ = transport::start_fake_session(engine_, std::move(offer));
   }
   Region open(Rights rights) {
-    return Region{
+    auto grant =
         RegionGrant::open(session_, "r", rights, "fake", deadline_after(std::chrono::seconds{10}))
-            .value()};
+            .value();
+    grant->set_origin({}, *engine_);
+    return Region{std::move(grant)};
   }
   static Queue queue_of(const Region& region) { return region.queue({.depth = 128}).value(); }
   void read(Queue& queue, std::size_t count) {
@@ -99,6 +104,7 @@ class PartedLanesTest : public ::testing::Test {
   alignas(64) std::array<std::byte, 128 * 128> memory_{};
   std::array<std::byte, 64> local_{};
   std::vector<RoundTripLane*> lanes_;
+  std::shared_ptr<EngineCore> engine_;
   std::shared_ptr<SessionCore> session_;
 };
 
@@ -198,6 +204,37 @@ TEST_F(PartedLanesTest, SynchronousOperationsGoByTheirKind) {
   EXPECT_EQ(posted(), (std::vector<std::size_t>{2, 2}));
   EXPECT_TRUE(for_both.flush_visible());
   EXPECT_EQ(posted(), (std::vector<std::size_t>{3, 3})) << "a flush covers all lanes";
+}
+
+/// The next holder sees what was written, over whichever lane.
+TEST_F(PartedLanesTest, LockIsReleasedBehindTheWritesOfAllLanes) {
+  using transport::Opcode;
+  const auto opcodes = [](const RoundTripLane& lane) {
+    std::vector<Opcode> found;
+    for (const auto& seen : lane.posted) found.push_back(seen.request.opcode);
+    return found;
+  };
+  for (const std::uint32_t lanes : {1U, 2U}) {
+    SCOPED_TRACE(lanes);
+    start(lanes, 16);
+    for (RoundTripLane* const lane : lanes_) lane->prompt = true;
+    const Region for_writes = open(Rights::kWrite);
+    const auto lock = remora::Lock::open(open(Rights::kAll), ByteOffset{0});
+    ASSERT_TRUE(lock);
+    auto held = lock->try_acquire();
+    ASSERT_TRUE(held);
+    ASSERT_TRUE(held->region().write(ByteOffset{64}, local_));
+    RoundTripLane& first = *lanes_.front();
+    ASSERT_EQ(first.posted.at(1).request.opcode, Opcode::kCompareSwap);
+    std::fill(first.results.begin(), first.results.end(),
+              first.posted.at(1).request.operands.atomic.swap);
+    EXPECT_TRUE(held->release());
+    const Opcode third = lanes == 1 ? Opcode::kWrite : Opcode::kFlush;
+    EXPECT_EQ(opcodes(first),
+              (std::vector{Opcode::kFetchAdd, Opcode::kCompareSwap, third, Opcode::kCompareSwap}));
+    if (lanes == 2)
+      EXPECT_EQ(opcodes(*lanes_.back()), (std::vector{Opcode::kWrite, Opcode::kFlush}));
+  }
 }
 
 /// The first queue takes the first lane, the second one the second.
