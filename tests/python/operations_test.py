@@ -91,6 +91,14 @@ def test_calls_with_as_many_pairs_share_a_queue(region):
     buffers[0].append(0)
 
 
+def test_a_deep_queue_that_ends_late_is_not_kept(region):
+    late = region._check_out(0, 2000)
+    region._unfinished.append(late)
+    region.read(0, 1)
+    assert late.closed and not region._unfinished
+    assert [ring.depth for ring in region._idle] == [4]
+
+
 def test_many_pairs_are_one_operation_of_a_queue(region):
     with region.queue(depth=64) as queue:
         blocks = [bytes([number]) * 16 for number in range(40)]

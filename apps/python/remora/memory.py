@@ -158,7 +158,10 @@ class Memory:
                 ring = self._unfinished.pop(0)
             except IndexError:  # other threads have them
                 break
-            (self._idle if ring.give_up(0) else self._unfinished).append(ring)
+            if ring.give_up(0):
+                self._keep(ring)
+            else:
+                self._unfinished.append(ring)
         for ring in list(self._idle):
             if ring.deadline_ns == within_ns and ring.depth >= places:
                 try:
@@ -170,14 +173,19 @@ class Memory:
         return self._ring(max(depth, CHUNKS_IN_FLIGHT), within_ns)
 
     def _check_in(self, ring: Ring) -> None:
-        if not ring.give_up(GIVE_UP_S):
-            self._unfinished.append(ring)  # with its buffers
-        elif self._handle.closed or ring.depth > IDLE_DEPTH_MAX:
-            ring.close()
+        if ring.give_up(GIVE_UP_S):
+            self._keep(ring)
         else:
-            self._idle.append(ring)
-            if len(self._idle) > IDLE_MAX:
-                self._idle.pop(0).close()
+            self._unfinished.append(ring)  # with its buffers
+
+    def _keep(self, ring: Ring) -> None:
+        """For a later call, unless there are enough."""
+        if self._handle.closed or ring.depth > IDLE_DEPTH_MAX:
+            ring.close()
+            return
+        self._idle.append(ring)
+        if len(self._idle) > IDLE_MAX:
+            self._idle.pop(0).close()
 
     def _run(self, call: Callable[..., int], deadline: float | None, *arguments: int) -> int:
         """One operation without a buffer; its value."""
