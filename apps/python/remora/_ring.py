@@ -180,6 +180,9 @@ class Ring:
                 del self._held[key]
                 self._more -= more
                 check(lib.remora_queue_submit(self._queue, self._error), self._error)
+                if isinstance(data, Pairs):  # there are places for them
+                    raise errors.make(errors.Code.OUT_OF_MEMORY, errors.Reason.NONE,
+                                      f"no memory for a call with {more + 1} pairs: give it fewer")
                 raise closed_error("queue")
             return operation.ticket
 
