@@ -5,9 +5,9 @@ usage: bench.py [--size BYTES] [--seconds S] [--rounds N] URI
 
 URI names a region, remora://HOST/REGION; its first bytes are overwritten. Each side reads blocks of SIZE
 bytes: one at a time, and 32 at once where it can (a queue, or one call with pairs; a pipeline of redis;
-requests that are sent ahead). The sides take turns, ROUNDS times, and the median counts. `ratio` is that rate to the rate of the
-plain socket. redis needs redis-server and python3-redis, and is left out where one is missing. Redis and
-the socket run on this host, over loopback; so should the server be.
+requests that are sent ahead). The sides take turns, ROUNDS times, and the median counts. `ratio` is that
+rate to the rate of the plain socket. redis needs redis-server and python3-redis, and is left out where
+one is missing. Redis and the socket run on this host, over loopback; so should the server be.
 """
 
 import argparse
