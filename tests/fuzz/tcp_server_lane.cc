@@ -14,6 +14,7 @@
 #include "transport/tcp/lane_buffers.h"
 #include "transport/tcp/served_session.h"
 #include "transport/tcp/server_lane.h"
+#include "transport/tcp/step_limits.h"
 
 namespace remora::fuzz {
 namespace {
@@ -226,6 +227,7 @@ class ServerRun {
  public:
   explicit ServerRun(std::uint8_t flags)
       : crc_{(flags & 1U) != 0},
+        step_bytes_max_{(flags & 4U) != 0 ? tcp::kMaxLoneStepBytes : tcp::kMaxStepBytes},
         sockets_{(flags & 2U) != 0 ? 4096 : 0},
         extents_{extents()},
         session_{tcp::ServedSession::create().value()} {
@@ -376,7 +378,7 @@ class ServerRun {
     for (std::size_t i = 0; i < count; ++i)
       session_->serve([&](const tcp::GrantTable& grants) {
         tcp::ServedCounts now;
-        lane_->step(grants, buffers_, now);
+        lane_->step(grants, buffers(), now, step_bytes_max_);
         served_ += now;
         return now;
       });
@@ -416,13 +418,20 @@ class ServerRun {
           "what was taken back is not touched any more");
   }
 
+  /// As in a server, lanes have the buffers of lanes before them. To make them for each input would
+  /// take longer than most inputs.
+  static tcp::LaneBuffers& buffers() {
+    static tcp::LaneBuffers s_all;
+    return s_all;
+  }
+
   bool crc_;
+  std::uint64_t step_bytes_max_;
   SocketPair sockets_;
   std::vector<Extent> extents_;
   std::shared_ptr<tcp::ServedSession> session_;
   std::array<transport::Grant, 3> grants_;
   std::shared_ptr<tcp::ServerLane> lane_;
-  tcp::LaneBuffers buffers_;
   std::unique_ptr<Model> model_;
   Peer peer_{std::move(sockets_.ours)};
   std::uint32_t sequence_ = 0xfffffff0;
