@@ -3,9 +3,31 @@
 #include <new>
 #include <utility>
 
+#include <remora/sanitizers.h>
+
+#if REMORA_ADDRESS_SANITIZER
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace remora::transport::tcp {
 
 using remora::detail::PageBuffer;
+
+namespace {
+
+/// AddressSanitizer then reports a lane that uses a buffer which it has put back.
+void forbid_use([[maybe_unused]] const PageBuffer& buffer) noexcept {
+#if REMORA_ADDRESS_SANITIZER
+  __asan_poison_memory_region(buffer.data(), buffer.size());
+#endif
+}
+void allow_use([[maybe_unused]] const PageBuffer& buffer) noexcept {
+#if REMORA_ADDRESS_SANITIZER
+  __asan_unpoison_memory_region(buffer.data(), buffer.size());
+#endif
+}
+
+}  // namespace
 
 LaneBuffers::LaneBuffers() { free_.reserve(kMaxFree); }
 
@@ -13,6 +35,7 @@ PageBuffer LaneBuffers::take() noexcept {
   if (!free_.empty()) {
     PageBuffer taken = std::move(free_.back());
     free_.pop_back();
+    allow_use(taken);
     return taken;
   }
   try {
@@ -25,7 +48,9 @@ PageBuffer LaneBuffers::take() noexcept {
 }
 
 void LaneBuffers::put_back(PageBuffer buffer) noexcept {
-  if (buffer.data() != nullptr && free_.size() < kMaxFree) free_.push_back(std::move(buffer));
+  if (buffer.data() == nullptr || free_.size() == kMaxFree) return;
+  forbid_use(buffer);
+  free_.push_back(std::move(buffer));
 }
 
 void LaneBuffers::trim(std::size_t kept) noexcept {
