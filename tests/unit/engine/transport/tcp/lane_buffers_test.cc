@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <memory>
 #include <sys/socket.h>
@@ -100,6 +101,55 @@ TEST(TcpLaneBuffers, LaneWhosePeerDoesNotReadKeepsItsAnswers) {
   until_told(client, [&] { server.step(buffers); });
   EXPECT_TRUE(client.all_good());
   EXPECT_EQ(buffers.made(), buffers.unused());
+}
+
+TEST(TcpLaneBuffers, LaneThatEndsPutsItsAnswersBackOnce) {
+  LaneBuffers buffers;
+  LaneEnds ends{4096};
+  ServerSide server{std::move(ends.a)};
+  ClientSide client{std::move(ends.b)};
+  std::vector<std::byte> into(kMaxTransferBytes);
+  client.post({client.read(server.key(), 0, into)});
+  while (server.step(buffers) != ServerLane::Progress::kBlocked) {
+  }
+  server.grant.handle.reset();
+  EXPECT_EQ(server.step(buffers), ServerLane::Progress::kDead);
+  EXPECT_EQ(buffers.unused(), 2U);
+  EXPECT_EQ(server.step(buffers), ServerLane::Progress::kDead);
+  EXPECT_EQ(buffers.unused(), 2U);
+  EXPECT_EQ(buffers.made(), 2U);
+  until_told(client, [] {});
+}
+
+TEST(TcpLaneBuffers, OtherLanesDoNotTouchHalfARequest) {
+  LaneBuffers buffers;
+  LaneEnds halted;
+  ServerSide server{std::move(halted.a)};
+  const auto read = RequestHeader{.opcode = Opcode::kRead, .length_bytes = 8, .key = server.key()};
+  std::array<std::byte, RequestHeader::kWireBytes> request{};
+  read.to_wire(request);
+  const auto say = [&](std::size_t from, std::size_t length) {
+    EXPECT_EQ(::send(halted.b.get(), request.data() + from, length, MSG_NOSIGNAL),
+              static_cast<ssize_t>(length));
+    (void)server.step(buffers);
+  };
+  say(0, 30);
+  LaneEnds ends;
+  ServerSide other{std::move(ends.a)};
+  ClientSide client{std::move(ends.b)};
+  std::vector<std::byte> block(500);
+  for (int i = 0; i < 4; ++i) {
+    client.post({client.write(other.key(), 0, block), client.read(other.key(), 0, block)});
+    until_told(client, [&] { other.step(buffers); });
+  }
+  EXPECT_TRUE(client.all_good());
+  say(30, request.size() - 30);
+  std::array<std::byte, AnswerHeader::kWireBytes + 8> answer{};
+  ASSERT_EQ(::recv(halted.b.get(), answer.data(), answer.size(), MSG_DONTWAIT),
+            static_cast<ssize_t>(answer.size()));
+  EXPECT_EQ(std::memcmp(answer.data() + AnswerHeader::kWireBytes, server.memory.data(), 8), 0);
+  EXPECT_EQ(buffers.made(), 3U) << "one more for the lane that has half a request";
+  EXPECT_EQ(buffers.unused(), 3U);
 }
 
 TEST(TcpLaneBuffers, StepSendsAsManyBytesAsItMay) {
