@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include <remora/assert.h>
+
 #include "transport/wire_extent.h"
 
 namespace remora::detail {
@@ -38,6 +40,7 @@ class ExtentIndex {
   /// contains them. Null: they lie in several extents, or only a search finds theirs.
   [[nodiscard, gnu::always_inline]] const Part* find(std::uint64_t offset_bytes,
                                                      std::uint64_t length_bytes) const noexcept {
+    REMORA_ASSERT_HOT(offset_bytes >> shift_ < parts_.size(), "the bytes lie within the region");
     const Part& part = parts_[offset_bytes >> shift_];
     return offset_bytes + length_bytes <= part.end_bytes ? &part : nullptr;
   }
