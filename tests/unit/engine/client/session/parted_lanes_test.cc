@@ -232,8 +232,9 @@ TEST_F(PartedLanesTest, LockIsReleasedBehindTheWritesOfAllLanes) {
     const Opcode third = lanes == 1 ? Opcode::kWrite : Opcode::kFlush;
     EXPECT_EQ(opcodes(first),
               (std::vector{Opcode::kFetchAdd, Opcode::kCompareSwap, third, Opcode::kCompareSwap}));
-    if (lanes == 2)
+    if (lanes == 2) {
       EXPECT_EQ(opcodes(*lanes_.back()), (std::vector{Opcode::kWrite, Opcode::kFlush}));
+    }
   }
 }
 
