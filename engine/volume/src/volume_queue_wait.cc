@@ -134,6 +134,15 @@ void VolumeQueueCore::end_part(VolumeLane& lane, const Completion& completion) n
   if (--entry.parts_left == 0 && entry.all_posted) ended_.append(entry);
 }
 
+namespace {
+
+bool any_failed(const Completions& found) noexcept {
+  return !std::all_of(found.begin(), found.end(),
+                      [](const Completion& completion) { return completion.ok(); });
+}
+
+}  // namespace
+
 /// Returns the number of completions in `found`.
 std::size_t VolumeQueueCore::collect(VolumeLane& lane, const Completions& found) noexcept {
   const std::size_t before = ended_count();
@@ -147,17 +156,14 @@ std::size_t VolumeQueueCore::collect(VolumeLane& lane, const Completions& found)
     entry.next = next_free;
     next_free = &entry;
   };
-  bool any_failed = false;
   for (const Completion& completion : found) {
     const std::uint64_t tag = completion.tag();
-    if (completion.ok() && VolumeLaneTag::is_transfer(tag)) [[likely]] {
+    if (completion.ok() && VolumeLaneTag::is_transfer(tag)) [[likely]]
       hand_out(table[tag], 0);
-    } else if (completion.ok() && !VolumeLaneTag::is_part(tag)) {
+    else if (completion.ok() && !VolumeLaneTag::is_part(tag))
       hand_out(table[VolumeLaneTag::index(tag)], completion.old_value());
-    } else {
-      any_failed = any_failed || !completion.ok();
+    else
       end_part(lane, completion);
-    }
   }
   free_ = next_free;
   const auto handed_out = static_cast<std::size_t>(next - first);
@@ -165,7 +171,7 @@ std::size_t VolumeQueueCore::collect(VolumeLane& lane, const Completions& found)
   ready_count_ += handed_out;
   // An operation that the lane has refused when it took it ends before submit(). Which of the
   // failed ones these are is not known: from here on all that was taken counts as in flight.
-  if (any_failed && lane.taken_count != 0) [[unlikely]]
+  if (lane.taken_count != 0 && any_failed(found)) [[unlikely]]
     submit_lanes();
   else
     in_flight_ -= ended_count() - before;

@@ -102,6 +102,7 @@ INSTANTIATE_TEST_SUITE_P(All, RecordingCost,
 struct Growth {
   std::string what;
   int many;
+  double ratio_max;
 };
 
 class PathGrowth : public ::testing::TestWithParam<Growth> {};
@@ -117,13 +118,15 @@ TEST_P(PathGrowth, IsFlat) {
   const auto many = cost(GetParam().many);
   ASSERT_TRUE(one && many) << "callgrind said nothing";
   std::printf("1: %.0f instructions, %d: %.0f\n", *one, GetParam().many, *many);
-  EXPECT_LE(*many, *one * 1.05);
+  EXPECT_LE(*many, *one * GetParam().ratio_max);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PathGrowth,
-                         // 64 extents: 64 GiB in pieces of 1 GiB.
-                         ::testing::Values(Growth{"regions", 10'000}, Growth{"sessions", 256},
-                                           Growth{"extents", 64}),
+                         // 64 extents: 64 GiB in pieces of 1 GiB. To find one takes 12 of 164
+                         // instructions.
+                         ::testing::Values(Growth{"regions", 10'000, 1.05},
+                                           Growth{"sessions", 256, 1.05},
+                                           Growth{"extents", 64, 1.08}),
                          [](const auto& test) { return test.param.what; });
 
 }  // namespace
