@@ -136,7 +136,8 @@ void VolumeQueueCore::end_part(VolumeLane& lane, const Completion& completion) n
 
 namespace {
 
-bool any_failed(const Completions& found) noexcept {
+/// Not inline, so that collect() keeps its registers.
+[[gnu::cold, gnu::noinline]] bool any_failed(const Completions& found) noexcept {
   return !std::all_of(found.begin(), found.end(),
                       [](const Completion& completion) { return completion.ok(); });
 }

@@ -71,7 +71,8 @@ TEST(ExtentIndex, PiecesOfOtherLengthsAreFoundByteByByte) {
 
 TEST(ExtentIndex, FragmentsLeaveALittleToTheSearch) {
   std::vector<std::uint64_t> lengths;
-  for (std::uint64_t i = 0; i < 20; ++i) lengths.push_back(kGib / 4 + (4096 << (i % 3)));
+  for (std::uint64_t i = 0; i < 20; ++i)
+    lengths.push_back(kGib / 4 + (std::uint64_t{4096} << (i % 3)));
   const auto extents = extents_of(lengths);
   const std::uint64_t size = extents.back().start_bytes + extents.back().length_bytes;
   const ExtentIndex index{extents};
