@@ -159,7 +159,7 @@ for name in s1 s3 s4; do
   is "$name ends cleanly" same "$status" 0
 done
 
-# --- servers with keys: who creates, who reads, also after a repair -----------------------------------
+# --- servers with keys: which client creates and reads, also after a repair -----------------------------------
 store=$work/keyed.json
 cluster=remora+file://$store
 disk=$cluster/disk

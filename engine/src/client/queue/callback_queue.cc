@@ -367,7 +367,7 @@ void CallbackCore::let_go() noexcept {
   // and the engine, so the notifier is kept here.
   const std::shared_ptr<EventNotifier> notifier = poller_.share_notifier();
   const std::uint64_t held = in_flight_.fetch_sub(kHold, std::memory_order_acq_rel);
-  REMORA_ASSERT((held & ~kClosing) >= kHold, "a queue is let go by the one who holds it");
+  REMORA_ASSERT((held & ~kClosing) >= kHold, "only what holds a queue lets it go");
   notifier->notify();
 }
 
