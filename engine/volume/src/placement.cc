@@ -94,6 +94,7 @@ class Units {
       if (request.allow_same_domain) room.servers.push_back(name);
     }
     std::vector<DomainRoom> rooms;
+    rooms.reserve(domains.size());
     for (auto& [name, room] : domains) rooms.push_back(std::move(room));
     return rooms;
   }
