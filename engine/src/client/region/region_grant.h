@@ -255,7 +255,7 @@ class RegionGrant final : public RevocableGrant {
     operation.outcome = {};
     return true;
   }
-  /// As admits(), for a region of several extents: about ten instructions more. In a region of one
+  /// As admits(), for a region of several extents: 12 instructions more. In a region of one
   /// extent, no length that admits() refuses passes here.
   template <std::size_t kWords>
   [[gnu::always_inline]] bool admits_in_extent(OperationRecord& operation) const noexcept {
